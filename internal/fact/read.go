@@ -1,0 +1,193 @@
+package fact
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// MaxFileBytes is the most that is read of one file; larger ones are Failed.
+const MaxFileBytes = 16 << 20
+
+func errno(n int) syscall.Errno { return syscall.Errno(n) }
+
+// Text reads a file and trims trailing white space.
+func Text(src Source, dir, name string) Value[string] {
+	b, err := src.ReadFile(join(dir, name))
+	if err != nil {
+		return FromError[string](err, name)
+	}
+	return Of(strings.TrimRight(string(b), " \t\r\n\x00"), name)
+}
+
+// Parsed reads a file and parses its trimmed text.
+func Parsed[T any](src Source, dir, name string, parse func(string) (T, error)) Value[T] {
+	return Map(Text(src, dir, name), parse)
+}
+
+// LinkBase returns the last component of a symbolic link's target.
+func LinkBase(src Source, dir, name string) Value[string] {
+	target, err := src.Readlink(join(dir, name))
+	if err != nil {
+		return FromError[string](err, name)
+	}
+	return Of(filepath.Base(target), name)
+}
+
+func join(dir, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// ReadBounded reads a whole file of at most MaxFileBytes. It does not trust
+// the size that stat gives, since sysfs and procfs files have none.
+func ReadBounded(name string) ([]byte, error) {
+	// O_NONBLOCK: a FIFO in a hand-made tree must not hang the reader.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > MaxFileBytes {
+		return nil, fmt.Errorf("%s: larger than %d bytes", name, MaxFileBytes)
+	}
+	return b, nil
+}
+
+// OS reads the machine, or a tree of files, below a root directory. It is live
+// when its sys and proc are the kernel's own; only then does Ask reach the
+// worker.
+type OS struct {
+	root string
+	live bool
+	ask  Asker
+}
+
+// Asker answers questions about the live machine; the worker's client is one.
+type Asker interface {
+	Ask(ctx context.Context, name string, args ...string) ([]Record, error)
+}
+
+// NewOS opens a root directory: "/" for this machine. ask may be nil, and is
+// not used unless the root is live.
+func NewOS(root string, ask Asker) (*OS, error) {
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	st, err := os.Stat(abs)
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsDir() {
+		return nil, &fs.PathError{Op: "open root", Path: root, Err: syscall.ENOTDIR}
+	}
+	if abs == "/" {
+		abs = ""
+	}
+	const sysfsMagic, procMagic = 0x62656572, 0x9fa0 // linux/magic.h
+	return &OS{root: abs, ask: ask, live: isFS(abs+"/sys", sysfsMagic) && isFS(abs+"/proc", procMagic)}, nil
+}
+
+func isFS(dir string, magic int64) bool {
+	var st syscall.Statfs_t
+	return syscall.Statfs(dir, &st) == nil && int64(st.Type) == magic
+}
+
+// Live says whether the root's sys and proc are the kernel's own.
+func (o *OS) Live() bool { return o.live }
+
+// ReadFile implements Source.
+func (o *OS) ReadFile(name string) ([]byte, error) { return ReadBounded(o.path(name)) }
+
+// ReadDir implements Source.
+func (o *OS) ReadDir(name string) ([]Entry, error) {
+	list, err := os.ReadDir(o.path(name))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Entry, len(list))
+	for i, e := range list {
+		out[i] = Entry{Name: e.Name(), Type: e.Type()}
+	}
+	return out, nil
+}
+
+// Readlink implements Source.
+func (o *OS) Readlink(name string) (string, error) { return os.Readlink(o.path(name)) }
+
+// Stat implements Source.
+func (o *OS) Stat(name string) (Info, error) {
+	st, err := os.Stat(o.path(name))
+	if err != nil {
+		return Info{}, err
+	}
+	info := Info{Mode: st.Mode(), Size: st.Size()}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		info.UID, info.GID, info.Rdev = sys.Uid, sys.Gid, uint64(sys.Rdev)
+	}
+	return info, nil
+}
+
+// Ask implements Source. In a tree that is not live, files are read in place
+// and every other question is ErrNotCollected.
+func (o *OS) Ask(ctx context.Context, name string, args ...string) ([]Record, error) {
+	if name == AskFiles {
+		args = o.paths(args)
+	}
+	if o.live && o.ask != nil {
+		recs, err := o.ask.Ask(ctx, name, args...)
+		if name == AskFiles {
+			for i := range recs {
+				recs[i].Subject = strings.TrimPrefix(recs[i].Subject, o.root)
+			}
+		}
+		return recs, err
+	}
+	if name != AskFiles {
+		return nil, fmt.Errorf("%s: only a live machine can answer: %w", name, ErrNotCollected)
+	}
+	out := make([]Record, len(args))
+	for i, a := range args {
+		out[i] = FileRecord(a)
+		out[i].Subject = strings.TrimPrefix(a, o.root)
+	}
+	return out, nil
+}
+
+// FileRecord reads one file into an AskFiles record.
+func FileRecord(name string) Record {
+	b, err := ReadBounded(name)
+	r := Record{Subject: name, State: StateOf(err)}
+	if err != nil {
+		var no syscall.Errno
+		errors.As(err, &no)
+		r.Errno, r.Reason = int(no), Cause(err)
+		return r
+	}
+	r.Data, _ = json.Marshal(b) // a byte slice always marshals
+	return r
+}
+
+func (o *OS) paths(args []string) []string {
+	out := make([]string, len(args))
+	for i, a := range args {
+		out[i] = o.path(a)
+	}
+	return out
+}
+
+func (o *OS) path(name string) string { return o.root + name }

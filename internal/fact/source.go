@@ -1,0 +1,82 @@
+package fact
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+)
+
+// ErrNotCollected is the answer of a Source that has no way to answer: a
+// question put to a directory tree that only a live machine can answer, or one
+// that a recording does not hold.
+var ErrNotCollected = errors.New("not collected")
+
+// Source is where facts are read: the live machine, a directory tree or a
+// recording. Names are absolute paths of the machine itself ("/sys/bus/pci/devices"),
+// whatever the root. Errors wrap the errno that the kernel gave.
+type Source interface {
+	// ReadFile reads a file that the kernel answers at once. Files that a
+	// driver or firmware serves, and so may hang, go through Ask(AskFiles).
+	ReadFile(name string) ([]byte, error)
+	// ReadDir lists a directory sorted by name.
+	ReadDir(name string) ([]Entry, error)
+	// Readlink returns the link's text, unresolved.
+	Readlink(name string) (string, error)
+	// Stat follows symbolic links.
+	Stat(name string) (Info, error)
+	// Ask puts a question to what is not a plain file: a library, netlink, the
+	// kernel log. One record a subject; a subject that hung or crashed the
+	// worker has a Failed record and does not cost the others. The error is
+	// for the question as a whole (ErrNotCollected, worker did not start).
+	Ask(ctx context.Context, name string, args ...string) ([]Record, error)
+}
+
+// The questions that Ask knows. The type that a Record's Data decodes into
+// stands beside each.
+const (
+	AskFiles   = "files"   // args: paths; Data: []byte, the content (config space, VPD, counters, debugfs)
+	AskNVML    = "nvml"    // args: none; Data: gpu.NVMLSystem for subject "system", gpu.NVMLDevice for each "gpuN"
+	AskCUDA    = "cuda"    // args: none; Data: gpu.CUDASystem for subject "system", gpu.CUDADevice for each "gpuN"
+	AskRDMAMap = "rdmamap" // args: RDMA device names; Data: rdma.MapEntry for each
+	AskVerbs   = "verbs"   // args: RDMA device names; Data: rdma.VerbsProbe for each
+	AskGHW     = "ghw"     // args: none; Data: host.Names for subject "system"
+	AskLimits  = "limits"  // args: none; Data: host.Limits for subject "self"
+)
+
+// Entry is one name in a directory.
+type Entry struct {
+	Name string      `json:"name"`
+	Type fs.FileMode `json:"type"` // type bits only: fs.ModeDir, fs.ModeSymlink, …
+}
+
+// Info is what Stat tells of a file.
+type Info struct {
+	Mode fs.FileMode `json:"mode"`
+	UID  uint32      `json:"uid"`
+	GID  uint32      `json:"gid"`
+	Rdev uint64      `json:"rdev,omitempty"` // major and minor of a device node, as stat(2) gives them
+	Size int64       `json:"size"`
+}
+
+// Record is what one Ask says of one subject.
+type Record struct {
+	Subject string          `json:"subject"`
+	State   State           `json:"state"`
+	Source  string          `json:"source,omitempty"`
+	Errno   int             `json:"errno,omitempty"`
+	Reason  string          `json:"reason,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// Decode turns a record into a value.
+func Decode[T any](r Record) Value[T] {
+	v := Value[T]{State: r.State, Source: r.Source, Errno: errno(r.Errno), Reason: r.Reason}
+	if r.State != Known {
+		return v
+	}
+	if err := json.Unmarshal(r.Data, &v.V); err != nil {
+		return Missing[T](Failed, r.Source, "unreadable answer: "+err.Error())
+	}
+	return v
+}

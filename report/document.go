@@ -1,0 +1,61 @@
+// Package report draws one Document in several formats. A renderer computes no
+// verdict, no exit code and no time.
+package report
+
+import (
+	"time"
+
+	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+// SchemaVersion is the version of the JSON document. A field added keeps it; a
+// field removed or changed raises it.
+const SchemaVersion = 1
+
+// Kind is what a Document holds.
+type Kind string
+
+// Kinds of document.
+const (
+	KindCheck Kind = "check"
+	KindTopo  Kind = "topo"
+)
+
+// Header opens every document.
+type Header struct {
+	SchemaVersion int       `json:"schema_version"`
+	Kind          Kind      `json:"kind"`
+	Tool          string    `json:"tool"`    // "gdrcheck"
+	Version       string    `json:"version"` // of the binary
+	CollectedAt   time.Time `json:"collected_at"`
+	Origin        string    `json:"origin"` // live, tree, recording, example
+	Simulated     bool      `json:"simulated"`
+}
+
+// Check is the document of "gdrcheck check".
+type Check struct {
+	Header
+	Verdict  checks.Verdict   `json:"verdict"`
+	ExitCode int              `json:"exit_code"`
+	Summary  Summary          `json:"summary"`
+	Findings []checks.Finding `json:"findings"`
+	Ladders  []checks.Ladder  `json:"ladders"`
+	NotSeen  []string         `json:"not_seen,omitempty"` // IDs of checks left unknown, for the closing line
+	Machine  *topo.Machine    `json:"machine"`
+}
+
+// Summary says in a line each what the node is and how the checks came out.
+type Summary struct {
+	Node   string         `json:"node"` // "2 x NVIDIA H200, no RDMA NIC; driver 580.159.04 (open), kernel 6.18; KVM guest"
+	Counts map[string]int `json:"counts"`
+}
+
+// Topo is the document of "gdrcheck topo".
+type Topo struct {
+	Header
+	Devices  []topo.Device                    `json:"devices"`
+	Matrix   map[string]map[string]topo.Class `json:"matrix"`
+	Pairs    []topo.Pair                      `json:"pairs"`
+	Affinity map[string][]string              `json:"affinity"` // best NICs of each GPU
+}
