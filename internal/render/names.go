@@ -3,6 +3,7 @@ package render
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/gdrcheck/gdrcheck/pci"
 )
@@ -14,7 +15,8 @@ type names struct {
 	classes map[string]int
 }
 
-func newNames() (*names, error) {
+// newNames parses the list once a process.
+var newNames = sync.OnceValues(func() (*names, error) {
 	db, err := pci.NameDB()
 	if err != nil {
 		return nil, err
@@ -34,7 +36,7 @@ func newNames() (*names, error) {
 		}
 	}
 	return n, nil
-}
+})
 
 var (
 	reClassNumber = regexp.MustCompile(`(?:\[|^Class )([0-9a-f]{4})\]?$`)

@@ -150,11 +150,13 @@ func (w *writer) bytes(name string, b []byte) {
 	w.keep(os.WriteFile(w.root+name, b, 0o644))
 }
 
-// link points name at target, both absolute in the machine, relatively.
+// link points name at target, both absolute in the machine, relatively and as
+// the kernel does: always by the target's own name ("../../../0000:14:00.0",
+// never "../..").
 func (w *writer) link(name, target string) {
-	rel, err := filepath.Rel(path.Dir(name), target)
+	rel, err := filepath.Rel(path.Dir(name), path.Dir(target))
 	w.keep(err)
-	w.rawLink(name, rel)
+	w.rawLink(name, path.Join(rel, path.Base(target)))
 }
 
 func (w *writer) rawLink(name, text string) {
