@@ -130,9 +130,13 @@ func (p *page) group(g findingGroup) {
 		p.para(fmt.Sprintf("  and %d more (-v draws them): ", len(rest)), subjects(rest))
 	}
 	p.evidence(shown)
-	p.once("  why  ", shown, func(f checks.Finding) []string { return []string{f.Why} }, p.para)
-	p.once("  fix  ", shown, func(f checks.Finding) []string { return f.Fix }, p.fix)
-	p.once("  see  ", shown, func(f checks.Finding) []string { return f.Refs }, p.para)
+	var why, fix, refs []string // several findings of a check mostly share them
+	for _, f := range shown {
+		why, fix, refs = append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
+	}
+	p.list("  why  ", why, p.para)
+	p.list("  fix  ", fix, p.fix)
+	p.list("  see  ", refs, p.para)
 }
 
 func subjects(list []checks.Finding) string {
@@ -166,18 +170,16 @@ func (p *page) evidence(list []checks.Finding) {
 	}
 }
 
-// once draws what several findings have in common once, the label before the first line.
-func (p *page) once(label string, list []checks.Finding, texts func(checks.Finding) []string, draw func(label, text string)) {
+// list draws the texts one after another, the label before the first and each once.
+func (p *page) list(label string, texts []string, draw func(label, text string)) {
 	seen := map[string]bool{"": true}
-	for _, f := range list {
-		for _, text := range texts(f) {
-			if seen[text] {
-				continue
-			}
-			seen[text] = true
-			draw(label, text)
-			label = strings.Repeat(" ", len(label))
+	for _, text := range texts {
+		if seen[text] {
+			continue
 		}
+		seen[text] = true
+		draw(label, text)
+		label = strings.Repeat(" ", len(label))
 	}
 }
 
@@ -303,7 +305,8 @@ var countWords = map[checks.Verdict]string{
 	checks.Fail: "failed", checks.Warn: "warned", checks.Unknown: "not seen", checks.Pass: "passed",
 }
 
-// exitText is the name and the meaning of the document's exit code.
+// exitText looks up what the exit code table says of the document's verdict.
 func exitText(doc *Check) (word, meaning string) {
-	return [...]string{"ready", "not ready", "bad usage", "undetermined", "failed"}[doc.ExitCode], ""
+	e := checks.ExitOf(checks.Outcome{Verdict: doc.Verdict}.Result())
+	return string(e.Result), e.Meaning
 }
