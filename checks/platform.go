@@ -50,9 +50,7 @@ func derivePlatform(m *topo.Machine, g *topo.Graph) Platform {
 	case fact.NotCollected, fact.Unsupported, fact.Denied, fact.Failed:
 	}
 	for i := range m.GPU.GPUs {
-		p.Coherent = p.Coherent || coherentName(m.GPU.GPUs[i].Name) ||
-			m.GPU.GPUs[i].NVML.V.NUMANode.State == fact.Known ||
-			m.GPU.GPUs[i].NVML.V.AddressingMode.Or("") == "ATS"
+		p.Coherent = p.Coherent || coherent(&m.GPU.GPUs[i])
 	}
 	for i := range m.RDMA.Devices {
 		p.DataDirect = p.DataDirect || m.RDMA.Devices[i].DataDirect.State == fact.Known
