@@ -48,7 +48,7 @@ func Explain(w io.Writer, c CatalogueEntry, s Style) error {
 	p := &page{Style: s}
 	p.line(p.paint(bold, c.ID))
 	p.para("", c.Title)
-	p.line("")
+	p.blank()
 	about := fmt.Sprintf("area %s, severity %s", c.Area, c.Severity)
 	if c.Rung != checks.RungNone {
 		about += ", rung " + rungTitles[c.Rung].long + " of the ladder"

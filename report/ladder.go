@@ -40,7 +40,7 @@ func (l ladderLook) title(r checks.Rung) string {
 
 // ladders draws each pair as one row, from the link to the port.
 func (p *page) ladders(doc *Check) {
-	p.line("")
+	p.blank()
 	if len(doc.Ladders) == 0 {
 		p.line("No GPU-NIC pair to climb the ladder with.")
 		return

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
+
 	"github.com/gdrcheck/gdrcheck/checks"
 )
 
@@ -32,7 +34,7 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 		}
 	}
 	p.notes(doc.Findings)
-	p.line("")
+	p.blank()
 	p.folded(groups, checks.Pass, "passed")
 	p.folded(groups, checks.Blocked, "not judged, since another check failed first")
 	p.folded(groups, checks.NotApplicable, "not applicable here")
@@ -114,7 +116,7 @@ func (p *page) group(g findingGroup) {
 	if s := g.findings[0].Severity; s != checks.SeverityError {
 		head += " (" + string(s) + ")"
 	}
-	p.line("")
+	p.blank()
 	p.line(p.paint(bold, p.paint(marks[g.verdict].ink, head)))
 	shown := g.findings
 	if len(shown) > maxSubjects && !p.Verbose {
@@ -187,13 +189,13 @@ func (p *page) list(label string, texts []string, draw func(label, text string))
 // so that it can be copied; a sentence wraps, but not the command at its end.
 func (p *page) fix(label, text string) {
 	text = clean(text)
-	indent := strings.Repeat(" ", len(label))
-	switch i := strings.Index(text, ": "); {
-	case len(label)+len([]rune(text)) <= p.width() || !isSentence(text):
+	lead, command, split := strings.Cut(text, ": ")
+	switch {
+	case twwidth.Width(label+text) <= p.width(), !isSentence(text):
 		p.line(label + text)
-	case i > 0 && !isSentence(text[i+2:]):
-		p.para(label, text[:i+1])
-		p.line(indent + "  " + text[i+2:])
+	case split && isCommand(command):
+		p.para(label, lead+":")
+		p.line(strings.Repeat(" ", len(label)+2) + command)
 	default:
 		p.para(label, text)
 	}
@@ -205,6 +207,17 @@ func isSentence(text string) bool {
 	return first != "" && first[0] >= 'A' && first[0] <= 'Z' && !strings.Contains(first, "=")
 }
 
+// isCommand knows the programs that fixes call. Where a sentence leads up to
+// it, only a known one counts: "If not: reseat the card" is no command.
+func isCommand(text string) bool {
+	first, _, _ := strings.Cut(text, " ")
+	return strings.ContainsAny(first, "=/_-") || slices.Contains([]string{
+		"cat", "cp", "dmesg", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ip", "ls", "lspci", "modinfo",
+		"modprobe", "mount", "numactl", "podman", "printf", "rdma", "rmmod", "sed", "setpci", "sudo", "sysctl", "systemctl",
+		"ulimit", "uname", "apt", "dnf", "mst", "mlxconfig", "mlxfwmanager", "opensm", "sminfo", "ss", "tee", "test",
+	}, first)
+}
+
 func (p *page) notes(findings []checks.Finding) {
 	first := true
 	for _, f := range findings {
@@ -212,7 +225,7 @@ func (p *page) notes(findings []checks.Finding) {
 			continue
 		}
 		if first {
-			p.line("")
+			p.blank()
 			first = false
 		}
 		p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", f.Check, f.Subject, f.Message))
@@ -243,7 +256,7 @@ func (p *page) folded(groups []findingGroup, v checks.Verdict, what string) {
 	case p.Verbose:
 		p.line(fmt.Sprintf("%s %d %s", mark, n, what))
 		p.table(g)
-		p.line("")
+		p.blank()
 	default:
 		p.para(mark+" ", fmt.Sprintf("%d %s (-v lists them): %s", n, what, strings.Join(names, ", ")))
 	}
@@ -253,7 +266,7 @@ func (p *page) notSeen(doc *Check, groups []findingGroup) {
 	if len(doc.NotSeen) == 0 {
 		return
 	}
-	p.line("")
+	p.blank()
 	p.para(p.mark(checks.Unknown)+" ", fmt.Sprintf("not seen: %d %s; %s", len(doc.NotSeen), plural("check", len(doc.NotSeen)), doc.HowToSee))
 	g := grid{head: []string{"check", "subject", "why not"}, indent: 2}
 	for _, gr := range groups {
@@ -284,7 +297,7 @@ func plural(word string, n int) string {
 }
 
 func (p *page) verdict(doc *Check) {
-	p.line("")
+	p.blank()
 	var counts []string
 	for _, v := range []checks.Verdict{checks.Fail, checks.Warn, checks.Unknown, checks.Pass} {
 		if n := doc.Summary.Counts[v.String()]; n > 0 {
