@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/worker"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -71,7 +72,7 @@ func (o *sourceOptions) open() (fact.Source, error) {
 	case o.From != "":
 		return openRecordingFile(o.From)
 	}
-	src, err := openTree(cmp.Or(o.Root, "/"))
+	src, err := fact.NewOS(cmp.Or(o.Root, "/"), &worker.Client{})
 	if err != nil {
 		return nil, usagef("cannot read %s: %w", cmp.Or(o.Root, "/"), pathCause(err))
 	}
