@@ -74,7 +74,15 @@ func (n *names) ids(model string) (vendor, device pci.ID) {
 		return vendor, pci.ID(parseHex(m[1]))
 	}
 	if d, ok := n.devices[vendor][rest]; ok {
-		device = d
+		return vendor, d
+	}
+	// Lists of other years call it "AD102GL [L6000 / RTX 6000 Ada Generation]".
+	if i := strings.IndexByte(rest, '['); i >= 0 {
+		for name, d := range n.devices[vendor] {
+			if strings.Contains(name, strings.Trim(rest[i:], "[]")) && d < device {
+				device = d
+			}
+		}
 	}
 	return vendor, device
 }
