@@ -54,7 +54,8 @@ func parseThresholds(text []byte, product string) (Thresholds, string, error) {
 	var file struct {
 		Thresholds `yaml:",inline"`
 		Presets    []struct {
-			preset     `yaml:",inline"`
+			Name     string   `yaml:"name"`
+			Products []string `yaml:"products"`
 			Thresholds `yaml:",inline"`
 		} `yaml:"presets"`
 	}

@@ -32,6 +32,7 @@ func exampleTree() render.Tree {
 	t.IOMMUs = []string{"dmar0", "dmar1"}
 	t.Modules = append(t.Modules, render.Module{Name: "gdrdrv", Version: "2.5", Taint: "OE"})
 	addNVSwitches(&t)
+	storageNICs(&t)
 	for i := range t.Functions {
 		f := &t.Functions[i]
 		f.IOMMUGroup, f.IOMMUType = &i, "identity"
@@ -84,6 +85,22 @@ func exampleGPUs() []pci.Address {
 		out = append(out, pci.Address{Bus: bus})
 	}
 	return out
+}
+
+// storageNICs makes the NICs for storage single-port ConnectX-6 Dx at 200 Gb/s.
+func storageNICs(t *render.Tree) {
+	second := func(addr string) bool { return strings.HasSuffix(addr, ".1") }
+	t.Functions = slices.DeleteFunc(t.Functions, func(f render.Function) bool { return second(f.Addr) })
+	t.NetDevs = slices.DeleteFunc(t.NetDevs, func(n render.NetDev) bool { return second(n.PCI) })
+	t.RDMA = slices.DeleteFunc(t.RDMA, func(d render.RDMA) bool { return second(d.PCI) })
+	for n := 8; n < len(t.RDMA); n++ {
+		d := &t.RDMA[n]
+		d.Name, d.HCAType, d.PSID, d.Firmware = fmt.Sprintf("mlx5_%d", n), "MT4125", "MT_0000000359", "22.43.2566"
+		i := slices.IndexFunc(t.Functions, func(f render.Function) bool { return f.Addr == d.PCI })
+		express := *t.Functions[i].Express
+		express.Link = pci.Link{SpeedGTPerSec: 16, Width: 16, MaxSpeedGTPerSec: 16, MaxWidth: 16}
+		t.Functions[i].Device, t.Functions[i].SubDevice, t.Functions[i].Express = 0x101d, 0x0083, &express
+	}
 }
 
 // addNVSwitches hangs four NVSwitches below a root port of the second socket.

@@ -14,6 +14,7 @@ func TestMain(m *testing.M) {
 	if worker.IsWorker(os.Args) { // a worker is this very binary, whatever its name
 		os.Exit(worker.Main())
 	}
+	version, commit = "test", "" // what goes into golden files does not change with the build
 	testscript.Main(m, map[string]func(){"gdrcheck": main})
 }
 
