@@ -54,8 +54,7 @@ func parseThresholds(text []byte, product string) (Thresholds, string, error) {
 	var file struct {
 		Thresholds `yaml:",inline"`
 		Presets    []struct {
-			Name     string   `yaml:"name"`
-			Products []string `yaml:"products"`
+			preset     `yaml:",inline"`
 			Thresholds `yaml:",inline"`
 		} `yaml:"presets"`
 	}

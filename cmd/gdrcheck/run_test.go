@@ -21,7 +21,7 @@ func TestPanic(t *testing.T) {
 			m["x"] = 1
 			return nil
 		}}
-		cmd.SetArgs(nil)
+		cmd.SetArgs([]string{})
 		return cmd.Execute()
 	})
 	got := stderr.String()
