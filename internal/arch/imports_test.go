@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"cmd/gdrcheck": append([]string{"report", "checks", "perftest", "topo", "internal/collect", "internal/worker"}, facts...),
 
 	"internal/arch":     {},
+	"internal/facttest": {"internal/fact"},
 	"internal/lab":      {},
 	"internal/topotest": append([]string{"topo"}, facts...),
 }

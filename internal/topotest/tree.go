@@ -198,14 +198,21 @@ func (b *builder) dataDirect(f *pci.Function, nic string) {
 }
 
 func (b *builder) link(s string) pci.Link {
+	half := func(s string) (float64, int) {
+		speed, width, _ := strings.Cut(s, "x")
+		x, err := strconv.ParseFloat(speed, 64)
+		if err != nil {
+			b.t.Fatalf("bad link %q: %v", s, err)
+		}
+		return x, b.int(width)
+	}
 	now, most, ok := strings.Cut(s, "/")
 	if !ok {
 		most = now
 	}
 	var l pci.Link
-	if _, err := fmt.Sscanf(now+" "+most, "%gx%d %gx%d", &l.SpeedGTPerSec, &l.Width, &l.MaxSpeedGTPerSec, &l.MaxWidth); err != nil {
-		b.t.Fatalf("bad link %q: %v", s, err)
-	}
+	l.SpeedGTPerSec, l.Width = half(now)
+	l.MaxSpeedGTPerSec, l.MaxWidth = half(most)
 	return l
 }
 
