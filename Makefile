@@ -14,6 +14,8 @@ LDFLAGS  := -extldflags=-Wl,-z,lazy -X main.version=$(VERSION) -X main.commit=$(
 LINT     := $(GO) tool -modfile=tools/golangci-lint.mod golangci-lint
 
 export CGO_ENABLED := 1
+# go-nvml binds what NVML has deprecated, too, and its compiler warnings fill a screen.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
 .PHONY: help
 help: ## list the targets
