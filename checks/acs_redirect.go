@@ -38,7 +38,8 @@ func evalACS(c *Case) {
 		c.NotApplicable("the GPU is reserved for a virtual machine (vfio-pci), whose isolation needs ACS on")
 		return
 	}
-	if c.Graph.Common(*g.Addr, end) == nil {
+	common := c.Graph.Common(*g.Addr, end)
+	if common == nil {
 		// p2pdma's rule: without a common bridge traffic crosses the root complex
 		// whatever the ports' ACS bits say; then its whitelist of host bridges
 		// decides, and gpu-nic-path speaks of the cost.
@@ -51,7 +52,7 @@ func evalACS(c *Case) {
 		return
 	}
 	if c.Subject.NIC.DataDirect.State == fact.Known {
-		evalACSDataDirect(c, *g.Addr, end)
+		evalACSDataDirect(c, *g.Addr, end, common)
 		return
 	}
 	var redirecting []pci.Address
@@ -100,7 +101,8 @@ func clearACS(ports []pci.Address) []string {
 		names = append(names, a.String())
 	}
 	return append(out,
-		fmt.Sprintf("For good: boot with 'pci=disable_acs_redir=%s' on the kernel command line, or turn ACS off for PCIe switches in the BIOS", strings.Join(names, ";")),
+		fmt.Sprintf(`For good, in /etc/default/grub: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=disable_acs_redir=\"%s\""; then sudo update-grub and reboot`, strings.Join(names, ";")),
+		"Or turn ACS off for PCIe switches in the BIOS",
 		"Not on a host that passes these devices to virtual machines: it merges their IOMMU groups")
 }
 
@@ -128,43 +130,43 @@ func evalACSGuest(c *Case, end pci.Address) {
 	}
 }
 
-// The rules of Data Direct, where NIC and GPU stand below separate ports of one
-// complex: UpstreamFwd, CmpltRedir, ReqRedir and SrcValid as rdma-core's
-// kernel-boot/rdma_topo sets them. Requests must turn at the NIC's port and
-// completions at the GPU's; all else goes up for the IOMMU to translate.
+// The rules of Data Direct, where the NIC's DMA function and the GPU stand below
+// one switch of the NIC's: UpstreamFwd, CmpltRedir, ReqRedir and SrcValid as
+// rdma-core's kernel-boot/rdma_topo sets them. Requests must turn at the shared
+// switch on the DMA function's side and completions on the GPU's; all else goes
+// up for the IOMMU to translate.
 const (
 	dataDirectMask = pci.ACSUpstreamForwarding | pci.ACSCompletionRedirect | pci.ACSRequestRedirect | pci.ACSSourceValidation
 	dataDirectNIC  = pci.ACSUpstreamForwarding | pci.ACSCompletionRedirect | pci.ACSSourceValidation
 	dataDirectGPU  = pci.ACSUpstreamForwarding | pci.ACSRequestRedirect | pci.ACSSourceValidation
+	dataDirectRoot = pci.ACSUpstreamForwarding | pci.ACSCompletionRedirect | pci.ACSRequestRedirect
 )
 
-func evalACSDataDirect(c *Case, gpu, nic pci.Address) {
+func evalACSDataDirect(c *Case, gpu, nic pci.Address, common *pci.Function) {
 	ports := []struct {
 		what       string
-		of         pci.Address
+		port       *pci.Function
 		want, stop uint16 // the rule, and the bit that breaks peer traffic
 	}{
-		{"Data Direct function", nic, dataDirectNIC, pci.ACSRequestRedirect},
-		{"GPU", gpu, dataDirectGPU, pci.ACSCompletionRedirect},
+		{"towards the Data Direct function", c.below(common, nic), dataDirectNIC, pci.ACSRequestRedirect},
+		{"towards the GPU", c.below(common, gpu), dataDirectGPU, pci.ACSCompletionRedirect},
+		{"the root port", c.below(nil, nic), dataDirectRoot, 0},
 	}
-	var broken, odd, fix []string
+	var broken, odd []string
 	for _, p := range ports {
-		up := c.Graph.Upstream(p.of)
-		if len(up) == 0 {
+		if p.port == nil {
 			continue
 		}
-		acs, ok := Need(c, fmt.Sprintf("ACS control of %s, above the %s", up[0].Address, p.what), up[0].Config.ACS, up[0].Dir)
+		acs, ok := Need(c, fmt.Sprintf("ACS control of %s, %s", p.port.Address, p.what), p.port.Config.ACS, p.port.Dir)
 		c.Want("%s", showACS(p.want))
 		if !ok || acs.Ctl&dataDirectMask == p.want {
 			continue
 		}
-		odd = append(odd, up[0].Address.String())
+		odd = append(odd, p.port.Address.String())
 		if acs.Ctl&p.stop != 0 {
-			broken = append(broken, up[0].Address.String())
+			broken = append(broken, p.port.Address.String())
 		}
-		fix = append(fix, fmt.Sprintf("Until the next boot: sudo setpci -v -s %s ECAP_ACS+6.w=%x:%x", up[0].Address, p.want, dataDirectMask))
 	}
-	fix = append(fix, "For good: let rdma-core's rdma_topo write the kernel's pci=config_acs= for this machine: sudo rdma_topo write-grub-acs")
 	switch {
 	case broken != nil:
 		c.Fail("ACS on %s redirects Data Direct traffic to the root complex", strings.Join(broken, ", "))
@@ -174,7 +176,21 @@ func evalACSDataDirect(c *Case, gpu, nic pci.Address) {
 		c.Pass("ACS is as Data Direct wants it")
 		return
 	}
-	c.Fix(fix...)
+	c.Fix("Let rdma-core's tool write pci=config_acs= for this machine, then reboot: sudo rdma_topo write-grub-acs",
+		"Then see: sudo rdma_topo check")
+}
+
+// below is the bridge just under common on the way to a function, where common
+// is above it; of all its bridges the topmost where common is nil.
+func (c *Case) below(common *pci.Function, a pci.Address) *pci.Function {
+	var last *pci.Function
+	for _, up := range c.Graph.Upstream(a) {
+		if up == common {
+			break
+		}
+		last = up
+	}
+	return last
 }
 
 // list joins addresses for a sentence.
