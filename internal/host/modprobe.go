@@ -34,7 +34,8 @@ func modprobe(src fact.Source, cmdline fact.Value[string]) fact.Value[[]Modprobe
 			}
 		}
 	}
-	if len(missing) == len(modprobeDirs) {
+	fromCmdline := ParseCommandLineOptions(cmdline.V)
+	if len(missing) == len(modprobeDirs) && len(fromCmdline) == 0 {
 		return fact.As[[]ModprobeOption](first(missing...), nil)
 	}
 	files := make([]string, 0, len(chosen))
@@ -57,8 +58,7 @@ func modprobe(src fact.Source, cmdline fact.Value[string]) fact.Value[[]Modprobe
 			}
 		}
 	}
-	out = append(out, ParseCommandLineOptions(cmdline.V)...)
-	return fact.Of(out, "modprobe.d")
+	return fact.Of(append(out, fromCmdline...), "modprobe.d")
 }
 
 // ParseCommandLineOptions returns the module options of the kernel's command
