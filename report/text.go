@@ -22,6 +22,13 @@ func (p *page) line(text string) {
 	p.WriteString(strings.TrimRight(text, " ") + "\n")
 }
 
+// blank sets the next line apart; two in a row are one.
+func (p *page) blank() {
+	if s := p.String(); s != "" && !strings.HasSuffix(s, "\n\n") {
+		p.line("")
+	}
+}
+
 // para wraps text to the width, every line after the first one indented like
 // the first's label: "  why   …".
 func (p *page) para(label, text string) {
