@@ -67,6 +67,12 @@ type Pair struct {
 	CeilingBytesPerSec float64 `json:"ceiling_bytes_per_sec,omitempty"`
 	BestBytesPerSec    float64 `json:"best_bytes_per_sec,omitempty"`
 	LimitedBy          string  `json:"limited_by,omitempty"`
+	// CeilingReason says why there is no ceiling; empty where there is one.
+	CeilingReason string `json:"ceiling_reason,omitempty"`
+	// MPSBytes is the smallest Max_Payload_Size on the path, which the ceilings
+	// rest on. MPSAssumed: a function's could not be read and was taken as 256.
+	MPSBytes   int  `json:"mps_bytes,omitempty"`
+	MPSAssumed bool `json:"mps_assumed,omitempty"`
 	// Preferred marks the pairs that GPUDirect RDMA should use: the NIC is among the GPU's best.
 	Preferred bool  `json:"preferred,omitempty"`
 	Hops      []Hop `json:"hops"`

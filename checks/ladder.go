@@ -1,0 +1,128 @@
+package checks
+
+import (
+	"slices"
+
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+// ladders builds the chain of each pair that matters: every GPU with its best
+// NICs, then GPUs that have none and compute NICs that are best for no GPU, each
+// alone, so that no device of the node is left out of the picture.
+func ladders(n *Node, findings []Finding) []Ladder {
+	out := []Ladder{}
+	paired := map[string]bool{}
+	for _, p := range n.preferred() {
+		paired[p.GPU], paired[p.NIC] = true, true
+		out = append(out, climb(n, p.GPU, p.NIC, findings))
+	}
+	for _, d := range n.Graph.Devices() {
+		switch {
+		case paired[d.ID]:
+		case d.Kind == topo.KindGPU:
+			out = append(out, climb(n, d.ID, "", findings))
+		case d.Role == topo.RoleCompute:
+			out = append(out, climb(n, "", d.ID, findings))
+		}
+	}
+	return out
+}
+
+func climb(n *Node, gpu, nic string, findings []Finding) Ladder {
+	l := Ladder{GPU: gpu, NIC: nic, Steps: make([]Step, 0, len(Rungs))}
+	pair, hasPair := n.Graph.Pair(gpu, nic)
+	whole := ladderParts(n, gpu, nic, pair)
+	for _, r := range Rungs {
+		s := step(r, whole, findings)
+		if r == RungPath {
+			switch {
+			case hasPair:
+				s.Note = string(pair.Path)
+			case gpu == "":
+				s.Note = "no GPU"
+			default:
+				s.Note = "no RDMA NIC"
+			}
+		}
+		if s.Verdict == Fail && l.Broken == RungNone {
+			l.Broken = r
+		}
+		l.Steps = append(l.Steps, s)
+	}
+	return l
+}
+
+// ladderParts are the IDs whose findings belong to a pair: both devices, the
+// NIC's ports and the bridges between.
+func ladderParts(n *Node, gpu, nic string, pair topo.Pair) []string {
+	parts := []string{}
+	if gpu != "" {
+		parts = append(parts, gpu)
+	}
+	if nic != "" {
+		parts = append(parts, nic)
+		for _, s := range EachPort(n) {
+			if s.NIC.Name == nic {
+				parts = append(parts, s.ID)
+			}
+		}
+	}
+	for _, h := range pair.Hops {
+		parts = append(parts, h.ID)
+	}
+	return parts
+}
+
+// step sums up one rung: the worst verdict among the findings that are about
+// this pair, its parts or the node. A rung that nothing was said about is
+// Unknown: nobody looked.
+func step(r Rung, whole []string, findings []Finding) Step {
+	s := Step{Rung: r}
+	worst := -1
+	var made []Finding
+	for _, f := range findings {
+		if f.Rung != r || !within(f.Parts, whole) {
+			continue
+		}
+		rank := stepRank(stepVerdict(f))
+		if rank > worst {
+			worst, s.Verdict = rank, stepVerdict(f)
+		}
+		made = append(made, f)
+	}
+	if worst < 0 {
+		s.Note = "not checked"
+		return s
+	}
+	slices.SortStableFunc(made, func(a, b Finding) int {
+		return stepRank(stepVerdict(b)) - stepRank(stepVerdict(a))
+	})
+	for _, f := range made {
+		if v := stepVerdict(f); v == s.Verdict || stepRank(v) >= stepRank(Warn) {
+			s.Checks = append(s.Checks, f.Check+" "+f.Subject)
+		}
+	}
+	return s
+}
+
+// stepVerdict is what a finding means for the ladder: only what stops or cripples
+// GPUDirect RDMA breaks a rung, and a fact of lesser severity that could not be
+// seen does not put the rung in doubt.
+func stepVerdict(f Finding) Verdict {
+	if f.Severity == SeverityError {
+		return f.Verdict
+	}
+	switch f.Verdict {
+	case Fail:
+		return Warn
+	case Unknown:
+		return Info
+	case Pass, Warn, Info, NotApplicable, Blocked:
+	}
+	return f.Verdict
+}
+
+// stepRank orders verdicts for a rung, worst highest.
+func stepRank(v Verdict) int {
+	return slices.Index([]Verdict{NotApplicable, Info, Pass, Warn, Blocked, Unknown, Fail}, v)
+}
