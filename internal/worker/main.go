@@ -3,7 +3,6 @@ package worker
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -143,5 +142,3 @@ func toRecord[T any](v fact.Value[T]) fact.Record {
 }
 
 func failed(err error) fact.Record { return toRecord(fact.FromError[struct{}](err, "")) }
-
-var errNoVerbs = errors.New("this build asks no libibverbs")
