@@ -1,6 +1,6 @@
 module github.com/gdrcheck/gdrcheck
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/Mellanox/rdmamap v1.2.0

@@ -42,7 +42,9 @@ type Check struct {
 	Findings []checks.Finding `json:"findings"`
 	Ladders  []checks.Ladder  `json:"ladders"`
 	NotSeen  []string         `json:"not_seen,omitempty"` // IDs of checks left unknown, for the closing line
-	Machine  *topo.Machine    `json:"machine"`
+	// HowToSee says what would let them see; only with NotSeen.
+	HowToSee string        `json:"how_to_see,omitempty"`
+	Machine  *topo.Machine `json:"machine"`
 }
 
 // Summary says in a line each what the node is and how the checks came out.
@@ -58,4 +60,6 @@ type Topo struct {
 	Matrix   map[string]map[string]topo.Class `json:"matrix"`
 	Pairs    []topo.Pair                      `json:"pairs"`
 	Affinity map[string][]string              `json:"affinity"` // best NICs of each GPU
+
+	Graph *topo.Graph `json:"-"` // for renderers that draw more than the document says
 }

@@ -36,7 +36,7 @@ type Source interface {
 // stands beside each.
 const (
 	AskFiles   = "files"   // args: paths; Data: []byte, the content (config space, VPD, counters, debugfs)
-	AskNVML    = "nvml"    // args: none; Data: gpu.NVMLSystem for subject "system", gpu.NVMLDevice for each "gpuN"
+	AskNVML    = "nvml"    // args: none or gpu.Brief; Data: gpu.NVMLSystem for subject "system", gpu.NVMLDevice for each "gpuN"
 	AskCUDA    = "cuda"    // args: none; Data: gpu.CUDASystem for subject "system", gpu.CUDADevice for each "gpuN"
 	AskRDMAMap = "rdmamap" // args: RDMA device names; Data: rdma.MapEntry for each
 	AskVerbs   = "verbs"   // args: RDMA device names; Data: rdma.VerbsProbe for each
@@ -59,7 +59,8 @@ type Info struct {
 	Size int64       `json:"size"`
 }
 
-// Record is what one Ask says of one subject.
+// Record is what one Ask says of one subject. A Failed record may hold in Data
+// what was known before the failure, an address for instance.
 type Record struct {
 	Subject string          `json:"subject"`
 	State   State           `json:"state"`

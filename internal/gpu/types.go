@@ -24,6 +24,9 @@ type NVIDIA struct {
 	Params fact.Value[map[string]string] `json:"params,omitzero"`
 	NVML   fact.Value[NVMLSystem]        `json:"nvml,omitzero"`
 	CUDA   fact.Value[CUDASystem]        `json:"cuda,omitzero"`
+	// Doubles are test doubles that stood for NVML or libcuda, by path, also
+	// where one of them never came to answer.
+	Doubles []string `json:"test_doubles,omitempty"`
 }
 
 // AMD is the amdgpu driver and its KFD.
@@ -73,6 +76,8 @@ type NVMLSystem struct {
 	CUDAVersion int    `json:"cuda_version"`
 	DeviceCount int    `json:"device_count"`
 	Library     string `json:"library"` // file that was loaded
+	// Simulated: the library is a test double, chosen by path.
+	Simulated bool `json:"simulated,omitempty"`
 }
 
 // NVMLDevice answers AskNVML's subjects "gpu0", "gpu1", … Sources are
@@ -162,6 +167,7 @@ type CUDASystem struct {
 	DriverVersion int    `json:"driver_version"` // cuDriverGetVersion: 13000 is 13.0
 	DeviceCount   int    `json:"device_count"`
 	Library       string `json:"library"`
+	Simulated     bool   `json:"simulated,omitempty"` // the library is a test double, chosen by path
 }
 
 // CUDADevice answers AskCUDA's subjects "gpu0", … in CUDA's order under

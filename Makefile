@@ -1,0 +1,86 @@
+# The one list of what can be done here; CI runs the same targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO       ?= go
+BIN      := bin/gdrcheck
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+FUZZTIME ?= 30s
+# go-nvml leaves its symbols undefined for lazy binding: with -z now, which
+# some distributions make the default, the program would die at start.
+LDFLAGS  := -extldflags=-Wl,-z,lazy -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+LINT     := $(GO) tool -modfile=tools/golangci-lint.mod golangci-lint
+
+export CGO_ENABLED := 1
+# go-nvml binds what NVML has deprecated, too, and its compiler warnings fill a screen.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## set up, build, and judge this node, or the example node where this one has no GPU and no RDMA NIC
+	@scripts/setup build
+	@$(MAKE) --no-print-directory build
+	@scripts/demo $(BIN)
+
+.PHONY: build
+build: ## build bin/gdrcheck
+	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN) ./cmd/gdrcheck
+
+.PHONY: test
+test: ## set up, and run all tests, the virtual node's among them
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	GDRCHECK_LAB=1 $(GO) test ./...
+
+.PHONY: test-unit
+test-unit: build ## run the tests that need no virtual node
+	$(GO) test ./...
+
+.PHONY: test-race
+test-race: build ## run the tests that need no virtual node under the race detector
+	$(GO) test -race ./...
+
+.PHONY: lab
+lab: ## run the virtual node's tests alone, with what they print
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	GDRCHECK_LAB=1 $(GO) test -count=1 -v ./internal/lab
+
+.PHONY: lint
+lint: ## run golangci-lint (its first run compiles it, which takes minutes) and shellcheck where it is installed
+	@scripts/setup build
+	$(LINT) run ./...
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/* .ci/run; fi
+
+.PHONY: fmt
+fmt: ## format the Go files
+	$(LINT) fmt ./...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: golden
+golden: ## rewrite the golden files; look at the difference before you commit it
+	@pkgs=$$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); \
+	test -n "$$pkgs" || { echo "no package has golden files"; exit 1; }; \
+	$(GO) test $$pkgs -update
+
+.PHONY: docs
+docs: build ## rewrite the generated part of docs/
+	$(GO) generate ./...
+
+.PHONY: bench
+bench: ## measure the program against the tools it stands beside (docs/benchmarks.md)
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build
+	@scripts/bench $(BIN)
+
+.PHONY: clean
+clean: ## remove what was built and downloaded
+	rm -rf bin .cache

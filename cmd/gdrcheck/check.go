@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/report"
+)
+
+type checkOptions struct {
+	IO      *streams
+	Source  sourceOptions
+	Output  outputs
+	Only    []string
+	Skip    []string
+	Strict  bool
+	Verbose bool
+	Record  string
+}
+
+func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error) *cobra.Command {
+	opts := &checkOptions{IO: s}
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Judge this node and say what to change",
+		Example: `  sudo gdrcheck check
+  gdrcheck check -o table -o json=node.json
+  gdrcheck check --only acs-redirect,pcie-link-width
+  sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
+  gdrcheck check --root /host`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.Source.validate(cmd); err != nil {
+				return err
+			}
+			if opts.Record != "" && (opts.Source.From != "" || opts.Source.Example) {
+				return usagef("--record makes a recording of a machine; it does not go with --from or --example")
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return checkRun(cmd.Context(), opts)
+		},
+	}
+	addSourceFlags(cmd, &opts.Source)
+	addOutputFlag(cmd, &opts.Output, "table", "json")
+	f := cmd.Flags()
+	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs`, see 'gdrcheck list')")
+	f.StringSliceVar(&opts.Skip, "skip", nil, "leave these checks out (`IDs`)")
+	f.BoolVar(&opts.Strict, "strict", false, "count warnings as failures")
+	f.BoolVarP(&opts.Verbose, "verbose", "v", false, "list what passed, too")
+	f.StringVar(&opts.Record, "record", "", "also write what was read to `FILE`, for --from")
+	must(cmd.RegisterFlagCompletionFunc("only", completeIDList))
+	must(cmd.RegisterFlagCompletionFunc("skip", completeIDList))
+	return cmd
+}
+
+func checkRun(ctx context.Context, opts *checkOptions) error {
+	m, _, err := opts.Source.machine(ctx)
+	if err != nil {
+		return err
+	}
+	outcome, err := checks.Run(m, checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict})
+	var unknown *checks.UnknownNameError
+	if errors.As(err, &unknown) {
+		return usagef("no check or area is called %q; see 'gdrcheck list'%s", unknown.Name, similar(unknown.Name))
+	}
+	if err != nil {
+		return err
+	}
+	doc := report.NewCheck(m, outcome, readBuildInfo().Version)
+	err = opts.Output.write(opts.IO, func(w io.Writer, format string, style report.Style) error {
+		if format == "json" {
+			return report.JSON(w, doc)
+		}
+		style.Verbose = opts.Verbose
+		return report.CheckTable(w, doc, style)
+	})
+	if err != nil {
+		return err
+	}
+	if doc.ExitCode != checks.ExitOf(checks.Ready).Code {
+		return verdictError{doc.ExitCode}
+	}
+	return nil
+}

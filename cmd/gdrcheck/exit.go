@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/gdrcheck/gdrcheck/checks"
+)
+
+const bugsURL = "https://github.com/gdrcheck/gdrcheck/issues"
+
+// A verdictError ends a command that did its work with the exit code of the verdict.
+type verdictError struct{ code int }
+
+func (e verdictError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// A usageError is the caller's mistake: a flag, an argument, a file.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exitCode prints what an error has to say and returns the exit code for it.
+// This is the only place that turns errors into exit codes.
+func exitCode(stderr io.Writer, err error) int {
+	var verdict verdictError
+	var usage usageError
+	switch {
+	case err == nil:
+		return checks.ExitOf(checks.Ready).Code
+	case errors.As(err, &verdict):
+		return verdict.code
+	case errors.As(err, &usage):
+		complain(stderr, err)
+		return checks.ExitOf(checks.BadUsage).Code
+	}
+	complain(stderr, err)
+	return checks.ExitOf(checks.ToolFailed).Code
+}
+
+func complain(stderr io.Writer, err error) {
+	// One line, whatever a library put into the message.
+	fmt.Fprintf(stderr, "gdrcheck: %s\n", strings.Join(strings.Fields(err.Error()), " "))
+}
+
+// run executes one command line and returns its exit code.
+func run(s *streams, args []string) int {
+	return guard(s, func() error {
+		root := newRootCommand(s)
+		root.SetArgs(args)
+		err := root.Execute()
+		if err != nil && !s.started { // cobra's own errors: the command line was not understood
+			return usageError{err}
+		}
+		return err
+	})
+}
+
+// guard turns an error, or a panic, into one line and an exit code.
+func guard(s *streams, f func() error) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(s.Err, "gdrcheck: internal error: %v at %s; please report it with the output of 'gdrcheck version' at %s\n",
+				p, panicSite(), bugsURL)
+			code = checks.ExitOf(checks.ToolFailed).Code
+		}
+	}()
+	return exitCode(s.Err, f())
+}
+
+// panicSite names the innermost frame outside the runtime; call it in a deferred function.
+func panicSite() string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	for panicked := false; ; {
+		f, more := frames.Next()
+		switch {
+		case f.Function == "runtime.gopanic":
+			panicked = true
+		case panicked && !strings.HasPrefix(f.Function, "runtime."):
+			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+		}
+		if !more {
+			return "an unknown place"
+		}
+	}
+}
+
+// isBrokenPipe: the reader had enough ("gdrcheck check | head"), which is no failure of ours.
+func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/checks"
+)
+
+const rootLong = `gdrcheck tells whether GPUDirect RDMA can work on this node, and what breaks it.
+
+It reads the PCI tree, the GPUs, the RDMA devices and the kernel, judges them, and
+names what to change. Nothing that runs on the node is disturbed. Run it as root to
+see everything.
+
+Exit codes:
+`
+
+// exitCodesHelp writes the exit code table for --help.
+func exitCodesHelp() string {
+	var b strings.Builder
+	for _, e := range checks.ExitCodes {
+		fmt.Fprintf(&b, "  %d  %s: %s\n", e.Code, e.Result, e.Meaning)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func newRootCommand(s *streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "gdrcheck",
+		Short: "Check whether GPUDirect RDMA can work on this node",
+		Long:  rootLong + exitCodesHelp(),
+		Example: `  sudo gdrcheck check
+  gdrcheck check --example
+  gdrcheck topo
+  gdrcheck explain acs-redirect`,
+		Args:          rootArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+
+		SuggestionsMinimumDistance: 2,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if !slices.Contains(colorModes, s.color) {
+				return usagef("--color %s: want %s", s.color, strings.Join(colorModes, ", "))
+			}
+			s.started = true
+			return nil
+		},
+	}
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; see '%s --help'", err, cmd.CommandPath())
+	})
+	root.PersistentFlags().StringVar(&s.color, "color", "auto", "colour the output: auto, always or never")
+	must(root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorModes, cobra.ShellCompDirectiveNoFileComp)))
+	root.SetHelpCommand(newHelpCommand())
+	root.AddCommand(
+		newCheckCommand(s, nil),
+		newTopoCommand(s, nil),
+		newListCommand(s, nil),
+		newExplainCommand(s, nil),
+		newVersionCommand(s, nil),
+	)
+	root.InitDefaultCompletionCmd("completion")
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" { // cobra's own takes any word and exits 0
+			c.Args, c.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+	return root
+}
+
+var colorModes = []string{"auto", "always", "never"}
+
+func rootArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("unknown command %q; did you mean %q?", args[0], near[0])
+	}
+	return usagef("unknown command %q; see 'gdrcheck --help'", args[0])
+}
+
+// newHelpCommand replaces cobra's, which exits 0 for a topic that does not exist.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			for _, c := range cmd.Root().Commands() {
+				if c.IsAvailableCommand() && strings.HasPrefix(c.Name(), prefix) {
+					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef("unknown command %q; see 'gdrcheck --help'", strings.Join(args, " "))
+			}
+			target.InitDefaultHelpFlag()
+			return target.Help()
+		},
+	}
+}
+
+// must is for errors that only a mistake in the program's own text can cause.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,149 @@
+package arch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/gdrcheck/gdrcheck"
+
+// facts are the packages that hold what was collected, from the bottom up.
+var facts = []string{"internal/fact", "pci", "rdma", "internal/gpu", "internal/host"}
+
+// mayImport says which packages of the module each may import. Collectors
+// never judge, checks never read the host, renderers never compute a verdict.
+var mayImport = map[string][]string{
+	"internal/fact": {},
+	"pci":           {"internal/fact"},
+	"rdma":          {"internal/fact", "pci"},
+	"internal/gpu":  {"internal/fact", "pci"},
+	"internal/host": {"internal/fact", "pci"},
+	"topo":          facts,
+	"perftest":      append([]string{"topo"}, facts...),
+	"checks":        append([]string{"perftest", "topo"}, facts...),
+	"report":        append([]string{"checks", "perftest", "topo"}, facts...),
+
+	"internal/collect": append([]string{"topo"}, facts...),
+
+	"rdma/verbs":      facts,
+	"internal/nvml":   facts,
+	"internal/cuda":   facts,
+	"internal/worker": append([]string{"perftest", "topo", "rdma/verbs", "internal/nvml", "internal/cuda"}, facts...),
+
+	"cmd/gdrcheck": append([]string{"report", "checks", "perftest", "topo", "internal/collect", "internal/worker"}, facts...),
+
+	"internal/arch":     {},
+	"internal/facttest": {"internal/fact"},
+	"internal/lab":      {},
+	"internal/topotest": append([]string{"topo"}, facts...),
+}
+
+// cgoAllowed are the packages that may contain C, and the module that may.
+var cgoAllowed = []string{"internal/worker", "rdma/verbs", "internal/nvml", "internal/cuda"}
+
+const cgoModule = "github.com/NVIDIA/go-nvml"
+
+// soleImporters are the only packages that may import a module whose calls can
+// hang, or end the process.
+var soleImporters = map[string][]string{
+	"github.com/NVIDIA/go-nvml":    {"internal/worker", "internal/nvml"},
+	"github.com/Mellanox/rdmamap":  {"internal/worker"},
+	"github.com/mdlayher/netlink":  {"internal/worker"},
+	"github.com/jaypipes/ghw":      {"internal/worker"},
+	"github.com/vishvananda/netns": {},
+}
+
+// pureGo are the packages that must build without cgo.
+var pureGo = append([]string{"topo", "checks", "report", "internal/collect"}, facts...)
+
+type listedPackage struct {
+	ImportPath string
+	Standard   bool
+	CgoFiles   []string
+	Imports    []string
+	Module     *struct{ Path string }
+}
+
+func goList(t *testing.T, env []string, args ...string) []listedPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	var list []listedPackage
+	dec := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p listedPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return list
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+}
+
+// ours is a path within the module; false for other modules and for the root.
+func ours(path string) (string, bool) { return strings.CutPrefix(path, module+"/") }
+
+func TestImports(t *testing.T) {
+	list := goList(t, []string{"CGO_ENABLED=1"}, "-deps", "-json=ImportPath,Standard,CgoFiles,Imports,Module", "./...")
+	for _, p := range list {
+		name, our := ours(p.ImportPath)
+		if len(p.CgoFiles) > 0 && !p.Standard && !slices.Contains(cgoAllowed, name) && (p.Module == nil || p.Module.Path != cgoModule) {
+			t.Errorf("%s contains C; only %v and %s may", p.ImportPath, cgoAllowed, cgoModule)
+		}
+		if our {
+			checkImports(t, name, p.Imports)
+		}
+	}
+}
+
+func checkImports(t *testing.T, name string, imports []string) {
+	t.Helper()
+	allowed, known := mayImport[name]
+	if !known {
+		t.Errorf("%s is not in this test's table: say there what it may import", name)
+		return
+	}
+	for _, path := range imports {
+		if imported, our := ours(path); our && !slices.Contains(allowed, imported) {
+			t.Errorf("%s imports %s", name, imported)
+		}
+		for mod, importers := range soleImporters {
+			if (path == mod || strings.HasPrefix(path, mod+"/")) && !slices.Contains(importers, name) {
+				t.Errorf("%s imports %s; only %v may", name, path, importers)
+			}
+		}
+	}
+}
+
+// TestPureGo builds without cgo what must not need it.
+func TestPureGo(t *testing.T) {
+	args := []string{"build"}
+	for _, name := range pureGo {
+		if _, err := os.Stat("../../" + name); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		args = append(args, "./"+name)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("go build without cgo: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,144 @@
+package worker
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+)
+
+// IsWorker says whether this process was started to be a worker. Call it first
+// of all: a worker has no use for anything else that the program sets up.
+func IsWorker(args []string) bool { return len(args) == 2 && args[1] == command }
+
+// Main is the worker: it reads one request from stdin, answers on fd 3 and
+// returns the exit status. It ends as soon as stdin does, since then the parent
+// is gone.
+func Main() int {
+	const answersFD = 3
+	out := os.NewFile(answersFD, "answers")
+	if _, err := out.Stat(); err != nil {
+		fmt.Fprintln(os.Stderr, "gdrcheck", command, "is started by gdrcheck itself")
+		return 2
+	}
+	stdin := bufio.NewReader(os.Stdin)
+	line, err := bufio.NewReader(io.LimitReader(stdin, maxRequestBytes)).ReadBytes('\n')
+	if err != nil {
+		return 2
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, stdin)
+		os.Exit(0)
+	}()
+	s := &session{out: bufio.NewWriterSize(out, 64<<10), skip: map[string]bool{}}
+	var req request
+	if err := json.Unmarshal(line, &req); err != nil {
+		s.send(message{Error: "unreadable request: " + err.Error()})
+	} else {
+		s.answer(req)
+	}
+	s.flush()
+	return 0
+}
+
+// session writes the answers to one request.
+type session struct {
+	out  *bufio.Writer
+	skip map[string]bool
+}
+
+// answer puts the request to whoever can answer it.
+func (s *session) answer(req request) {
+	for _, name := range req.Skip {
+		s.skip[name] = true
+	}
+	ask, ok := asks[req.Ask]
+	if !ok {
+		s.send(message{Error: fmt.Sprintf("no worker answers %q", req.Ask)})
+		return
+	}
+	ask(s, req.Args)
+	s.send(message{Done: true})
+}
+
+func (s *session) send(m message) {
+	b, err := json.Marshal(m)
+	if err != nil { // a Part or Data that is no JSON: a defect of ours
+		b, _ = json.Marshal(message{Error: err.Error()})
+	}
+	_, _ = s.out.Write(append(b, '\n'))
+}
+
+// flush sends what is buffered. A failed write means that the parent is gone.
+func (s *session) flush() {
+	if s.out.Flush() != nil {
+		os.Exit(0)
+	}
+}
+
+// at names the call that comes next, should it hang or crash.
+func (s *session) at(call string) {
+	s.send(message{At: call})
+	s.flush()
+}
+
+// subject asks one subject, unless it was answered before, and sends its
+// record. A panic in a library's wrapper is that subject's failure.
+func (s *session) subject(name string, f func() fact.Record) {
+	if s.skip[name] {
+		return
+	}
+	s.skip[name] = true // asked twice, answered once
+	s.send(message{Start: name})
+	s.flush()
+	s.record(name, guard(f))
+}
+
+// gate asks a subject that the others need, so that it is run in every worker,
+// though its answer is sent once. It says whether the others can be asked.
+func (s *session) gate(name string, f func() fact.Record) bool {
+	s.send(message{Start: name, Gate: true})
+	s.flush()
+	r := guard(f)
+	if !s.skip[name] {
+		s.record(name, r)
+	}
+	return r.State == fact.Known
+}
+
+func guard(f func() fact.Record) (r fact.Record) {
+	defer func() {
+		if p := recover(); p != nil {
+			r = fact.Record{State: fact.Failed, Reason: oneLine(fmt.Sprint("panic: ", p))}
+		}
+	}()
+	return f()
+}
+
+func (s *session) record(subject string, r fact.Record) {
+	r.Subject = subject
+	s.send(message{Record: &r})
+}
+
+// expect tells the parent what there is to ask.
+func (s *session) expect(subjects []string) { s.send(message{Subjects: slices.Clone(subjects)}) }
+
+// toRecord turns a value into the record that fact.Decode reads.
+func toRecord[T any](v fact.Value[T]) fact.Record {
+	r := fact.Record{State: v.State, Source: v.Source, Errno: int(v.Errno), Reason: v.Reason}
+	if v.State != fact.Known {
+		return r
+	}
+	data, err := json.Marshal(v.V)
+	if err != nil {
+		return failed(err)
+	}
+	r.Data = data
+	return r
+}
+
+func failed(err error) fact.Record { return toRecord(fact.FromError[struct{}](err, "")) }

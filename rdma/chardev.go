@@ -1,0 +1,51 @@
+package rdma
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+)
+
+// DevNumber writes a device number as sysfs does, "231:192", to compare a node
+// below /dev with the device that the kernel has.
+func DevNumber(rdev uint64) string {
+	return fmt.Sprintf("%d:%d", unix.Major(rdev), unix.Minor(rdev))
+}
+
+// charDevices gives each device its uverbs and umad nodes.
+func (c *collector) charDevices(f *Facts) {
+	byName := map[string]*Device{}
+	for i := range f.Devices {
+		byName[f.Devices[i].Name] = &f.Devices[i]
+	}
+	for _, kind := range []struct {
+		dir, prefix string
+		add         func(*Device, CharDev)
+	}{
+		{"/sys/class/infiniband_verbs", "uverbs", func(d *Device, n CharDev) { d.Uverbs = append(d.Uverbs, n) }},
+		{"/sys/class/infiniband_mad", "umad", func(d *Device, n CharDev) { d.Umad = append(d.Umad, n) }},
+	} {
+		names, _ := listDir(c.src, kind.dir)
+		for _, n := range names {
+			if !strings.HasPrefix(n, kind.prefix) {
+				continue
+			}
+			if d := byName[fact.Text(c.src, kind.dir+"/"+n, "ibdev").V]; d != nil {
+				kind.add(d, c.charDev(kind.dir, n))
+			}
+		}
+	}
+	f.RDMACM = c.charDev("/sys/class/misc", "rdma_cm")
+}
+
+func (c *collector) charDev(class, name string) CharDev {
+	d := CharDev{Name: name}
+	path := class + "/" + name + "/dev"
+	d.Dev = fact.Text(c.src, "", path)
+	d.Node = fact.StatOf(c.src, "/dev/infiniband/"+name)
+	d.Access = fact.Access(c.caller, d.Node)
+	return d
+}

@@ -1,0 +1,321 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
+
+	"github.com/gdrcheck/gdrcheck/checks"
+)
+
+// What an admin sees, in this order, so that the screen's end answers first:
+// what the node is; the ladder of each pair; failures, then warnings, each with
+// evidence, reason and fix; what passed, in a line; what was not seen and how
+// to see it; the verdict and what its exit code means.
+
+// maxSubjects is how many subjects of one check are drawn in full; -v draws all.
+const maxSubjects = 8
+
+// CheckTable draws the document for people.
+func CheckTable(w io.Writer, doc *Check, s Style) error {
+	p := &page{Style: s}
+	p.top(doc)
+	p.ladders(doc)
+	groups := group(doc.Findings)
+	for _, v := range []checks.Verdict{checks.Fail, checks.Warn} {
+		for _, g := range groups {
+			if g.verdict == v {
+				p.group(g)
+			}
+		}
+	}
+	p.notes(doc.Findings)
+	p.blank()
+	p.folded(groups, checks.Pass, "passed")
+	p.folded(groups, checks.Blocked, "not judged, since another check failed first")
+	p.folded(groups, checks.NotApplicable, "not applicable here")
+	p.notSeen(doc, groups)
+	p.verdict(doc)
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+func (p *page) top(doc *Check) {
+	for _, l := range wrap(doc.Summary.Node, p.width()) {
+		p.line(p.paint(bold, l))
+	}
+	at := doc.CollectedAt.UTC().Format(time.RFC3339)
+	about := fmt.Sprintf("%s, collected %s, gdrcheck %s", originText(doc.Header), at, clean(doc.Version))
+	p.line(p.paint(dim, about))
+	for _, problem := range doc.Machine.Problems {
+		p.para(p.mark(checks.Unknown)+" ", problem.Part+" could not be collected: "+problem.Reason)
+	}
+}
+
+func originText(h Header) string {
+	text := map[string]string{"live": "this machine", "tree": "a directory tree", "recording": "a recording", "example": "the example node"}[h.Origin]
+	if text == "" {
+		text = clean(h.Origin)
+	}
+	if h.Simulated {
+		text += " (simulated)"
+	}
+	return text
+}
+
+// marks of the verdicts, for UTF-8 and for other locales.
+var marks = map[checks.Verdict]struct {
+	mark, ascii string
+	ink         ink
+}{
+	checks.Pass:          {"✓", "+", green},
+	checks.Warn:          {"!", "!", yellow},
+	checks.Fail:          {"✗", "x", red},
+	checks.Unknown:       {"?", "?", cyan},
+	checks.Info:          {"i", "i", plain},
+	checks.NotApplicable: {"-", "-", dim},
+	checks.Blocked:       {"-", "-", dim},
+}
+
+// mark is one column wide and not coloured.
+func (p *page) mark(v checks.Verdict) string {
+	if p.ASCII {
+		return marks[v].ascii
+	}
+	return marks[v].mark
+}
+
+// findings of one check with one verdict.
+type findingGroup struct {
+	check    string
+	verdict  checks.Verdict
+	findings []checks.Finding
+}
+
+func group(findings []checks.Finding) []findingGroup {
+	var out []findingGroup
+	for _, f := range findings {
+		i := slices.IndexFunc(out, func(g findingGroup) bool { return g.check == f.Check && g.verdict == f.Verdict })
+		if i < 0 {
+			i = len(out)
+			out = append(out, findingGroup{check: f.Check, verdict: f.Verdict})
+		}
+		out[i].findings = append(out[i].findings, f)
+	}
+	return out
+}
+
+var verdictWords = map[checks.Verdict]string{checks.Fail: "FAIL", checks.Warn: "WARN"}
+
+func (p *page) group(g findingGroup) {
+	head := fmt.Sprintf("%s %s  %s", p.mark(g.verdict), verdictWords[g.verdict], clean(g.check))
+	if s := g.findings[0].Severity; s != checks.SeverityError {
+		head += " (" + string(s) + ")"
+	}
+	p.blank()
+	p.line(p.paint(bold, p.paint(marks[g.verdict].ink, head)))
+	shown := g.findings
+	if len(shown) > maxSubjects && !p.Verbose {
+		shown = shown[:maxSubjects]
+	}
+	var unsure, why, fix, refs []string // several findings of a check mostly share them
+	for _, f := range shown {
+		p.para("  ", f.Subject+": "+f.Message)
+		unsure, why, fix, refs = append(unsure, f.Unsure), append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
+	}
+	if rest := g.findings[len(shown):]; len(rest) > 0 {
+		p.para(fmt.Sprintf("  and %d more (-v draws them): ", len(rest)), subjects(rest))
+	}
+	p.evidence(shown)
+	p.list("  unsure: ", unsure, p.para)
+	p.list("  why  ", why, p.para)
+	p.list("  fix  ", fix, p.fix)
+	p.list("  see  ", refs, p.para)
+}
+
+func subjects(list []checks.Finding) string {
+	names := make([]string, len(list))
+	for i, f := range list {
+		names[i] = f.Subject
+	}
+	return strings.Join(names, ", ")
+}
+
+// evidence draws the rows of all findings in one table; where there are several
+// findings, their subjects stand before their rows.
+func (p *page) evidence(list []checks.Finding) {
+	g := grid{head: []string{"evidence", "got", "want", "source"}, indent: 4}
+	if len(list) > 1 {
+		g.head = append([]string{"subject"}, g.head...)
+	}
+	for _, f := range list {
+		subject := f.Subject
+		for _, e := range f.Evidence {
+			row := []string{e.Name, e.Got, e.Want, e.Source}
+			if len(list) > 1 {
+				row = append([]string{subject}, row...)
+				subject = ""
+			}
+			g.add(row...)
+		}
+	}
+	if len(g.rows) > 0 {
+		p.table(g)
+	}
+}
+
+// list draws the texts one after another, the label before the first and each once.
+func (p *page) list(label string, texts []string, draw func(label, text string)) {
+	seen := map[string]bool{"": true}
+	for _, text := range texts {
+		if seen[text] {
+			continue
+		}
+		seen[text] = true
+		draw(label, text)
+		label = strings.Repeat(" ", len(label))
+	}
+}
+
+// fix draws one step of a fix. A command stays on one line however long it is,
+// so that it can be copied; a sentence wraps, but not the command at its end.
+func (p *page) fix(label, text string) {
+	text = clean(text)
+	lead, command, split := strings.Cut(text, ": ")
+	switch {
+	case twwidth.Width(label+text) <= p.width(), !isSentence(text):
+		p.line(label + text)
+	case split && isCommand(command):
+		p.para(label, lead+":")
+		p.line(strings.Repeat(" ", len(label)+2) + command)
+	default:
+		p.para(label, text)
+	}
+}
+
+// isSentence tells "Set it in the BIOS" from "setpci -s …" and "NAME=value command".
+func isSentence(text string) bool {
+	first, _, _ := strings.Cut(text, " ")
+	return first != "" && first[0] >= 'A' && first[0] <= 'Z' && !strings.Contains(first, "=")
+}
+
+// isCommand knows the programs that fixes call. Where a sentence leads up to
+// it, only a known one counts: "If not: reseat the card" is no command.
+func isCommand(text string) bool {
+	first, _, _ := strings.Cut(text, " ")
+	return strings.ContainsAny(first, "=/_-") || slices.Contains([]string{
+		"cat", "cp", "dmesg", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ip", "ls", "lspci", "modinfo",
+		"modprobe", "mount", "numactl", "podman", "printf", "rdma", "rmmod", "sed", "setpci", "sudo", "sysctl", "systemctl",
+		"ulimit", "uname", "apt", "dnf", "mst", "mlxconfig", "mlxfwmanager", "opensm", "sminfo", "ss", "tee", "test",
+	}, first)
+}
+
+func (p *page) notes(findings []checks.Finding) {
+	first := true
+	for _, f := range findings {
+		if f.Verdict != checks.Info {
+			continue
+		}
+		if first {
+			p.blank()
+			first = false
+		}
+		p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", f.Check, f.Subject, f.Message))
+	}
+}
+
+// folded draws the findings of one verdict as a line, and with Verbose one by one.
+func (p *page) folded(groups []findingGroup, v checks.Verdict, what string) {
+	n := 0
+	var names []string
+	g := grid{head: []string{"check", "subject", ""}, indent: 2}
+	for _, gr := range groups {
+		if gr.verdict != v {
+			continue
+		}
+		n += len(gr.findings)
+		name := gr.check
+		if len(gr.findings) > 1 {
+			name += fmt.Sprintf("(%d)", len(gr.findings))
+		}
+		names = append(names, name)
+		for _, f := range gr.findings {
+			g.add(f.Check, f.Subject, f.Message)
+		}
+	}
+	switch mark := p.paint(marks[v].ink, p.mark(v)); {
+	case n == 0:
+	case p.Verbose:
+		p.line(fmt.Sprintf("%s %d %s", mark, n, what))
+		p.table(g)
+		p.blank()
+	default:
+		p.para(mark+" ", fmt.Sprintf("%d %s (-v lists them): %s", n, what, strings.Join(names, ", ")))
+	}
+}
+
+func (p *page) notSeen(doc *Check, groups []findingGroup) {
+	if len(doc.NotSeen) == 0 {
+		return
+	}
+	p.blank()
+	p.para(p.mark(checks.Unknown)+" ", fmt.Sprintf("not seen: %d %s; %s", len(doc.NotSeen), plural("check", len(doc.NotSeen)), doc.HowToSee))
+	g := grid{head: []string{"check", "subject", "why not"}, indent: 2}
+	for _, gr := range groups {
+		if gr.verdict != checks.Unknown {
+			continue
+		}
+		if p.Verbose {
+			for _, f := range gr.findings {
+				g.add(f.Check, f.Subject, f.Message)
+			}
+			continue
+		}
+		first := gr.findings[0]
+		subject := first.Subject
+		if n := len(gr.findings); n > 1 {
+			subject += fmt.Sprintf(" and %d more", n-1)
+		}
+		g.add(gr.check, subject, first.Message)
+	}
+	p.table(g)
+}
+
+func plural(word string, n int) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
+
+func (p *page) verdict(doc *Check) {
+	p.blank()
+	var counts []string
+	for _, v := range []checks.Verdict{checks.Fail, checks.Warn, checks.Unknown, checks.Pass} {
+		if n := doc.Summary.Counts[v.String()]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, countWords[v]))
+		}
+	}
+	word, meaning := exitText(doc)
+	word = strings.ToUpper(word)
+	for i, l := range wrap(fmt.Sprintf("%s: %s; exit code %d: %s", word, strings.Join(counts, ", "), doc.ExitCode, meaning), p.width()) {
+		if i == 0 {
+			l = p.paint(bold, p.paint(marks[doc.Verdict].ink, word)) + strings.TrimPrefix(l, word)
+		}
+		p.line(l)
+	}
+}
+
+var countWords = map[checks.Verdict]string{
+	checks.Fail: "failed", checks.Warn: "warned", checks.Unknown: "not seen", checks.Pass: "passed",
+}
+
+// exitText looks up what the exit code table says of the document's verdict.
+func exitText(doc *Check) (word, meaning string) {
+	e := checks.ExitOf(checks.Outcome{Verdict: doc.Verdict}.Result())
+	return string(e.Result), e.Meaning
+}
