@@ -186,7 +186,10 @@ func TestGDRDrv(t *testing.T) {
 			if number > 0 {
 				m.Host.CharMajors.V["gdrdrv"] = number
 			}
-			m.Host.Nodes = []host.DeviceNode{{Path: "/dev/gdrdrv", Info: node, Access: known(true)}}
+			m.Host.Nodes = []host.DeviceNode{{Path: "/dev/nvidiactl", Info: known(fact.Info{})}}
+			if node.State == fact.Known {
+				m.Host.Nodes = append(m.Host.Nodes, host.DeviceNode{Path: "/dev/gdrdrv", Info: node, Access: known(true)})
+			}
 		}
 	}
 	there := fact.Of(fact.Info{Mode: 0o666}, "/dev/gdrdrv")
@@ -199,6 +202,7 @@ func TestGDRDrv(t *testing.T) {
 		{"too old for the driver", loaded("2.4.1", 239, there), "node", Warn, "fails on GPU drivers from R560 on", "2.4.2"},
 		{"old driver with it", all2(loaded("2.4.1", 239, there), func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = "550.54.15" }), "node", Pass, "", ""},
 		{"modules not seen", func(m *topo.Machine) { denied(&m.Host.Modules) }, "node", Unknown, "may not be read", ""},
+		{"nodes not seen", all2(loaded("2.5", 239, there), func(m *topo.Machine) { m.Host.Nodes = nil }), "node", Unknown, "no device nodes were seen", ""},
 	})
 }
 

@@ -1,8 +1,13 @@
 package checks
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -30,19 +35,12 @@ func ladders(n *Node, findings []Finding) []Ladder {
 
 func climb(n *Node, gpu, nic string, findings []Finding) Ladder {
 	l := Ladder{GPU: gpu, NIC: nic, Steps: make([]Step, 0, len(Rungs))}
-	pair, hasPair := n.Graph.Pair(gpu, nic)
+	pair, _ := n.Graph.Pair(gpu, nic)
 	whole := ladderParts(n, gpu, nic, pair)
 	for _, r := range Rungs {
 		s := step(r, whole, findings)
-		if r == RungPath {
-			switch {
-			case hasPair:
-				s.Note = string(pair.Path)
-			case gpu == "":
-				s.Note = "no GPU"
-			default:
-				s.Note = "no RDMA NIC"
-			}
+		if note := rungNote(n, r, gpu, nic, pair, findings); note != "" && s.Note == "" {
+			s.Note = note
 		}
 		if s.Verdict == Fail && l.Broken == RungNone {
 			l.Broken = r
@@ -50,6 +48,60 @@ func climb(n *Node, gpu, nic string, findings []Finding) Ladder {
 		l.Steps = append(l.Steps, s)
 	}
 	return l
+}
+
+// rungNote is what stands beside a rung in a drawing; empty where nothing is known.
+func rungNote(n *Node, r Rung, gpuID, nicID string, pair topo.Pair, findings []Finding) string {
+	g, _ := n.Graph.Device(gpuID)
+	x, _ := n.Graph.Device(nicID)
+	switch r {
+	case RungLink:
+		for _, h := range pair.Hops {
+			if h.Link != nil && h.ID == pair.LimitedBy {
+				return fmt.Sprintf("Gen%d x%d", generation(h.Link.SpeedGTPerSec), h.Link.Width)
+			}
+		}
+	case RungPath:
+		switch {
+		case gpuID == "":
+			return "no GPU"
+		case nicID == "":
+			return "no RDMA NIC"
+		}
+		return string(pair.Path)
+	case RungBAR1:
+		if g.GPU != nil {
+			if m, ok := nvml(g.GPU, func(d *gpu.NVMLDevice) fact.Value[gpu.Memory] { return d.BAR1 }).Get(); ok {
+				return showBytes(m.TotalBytes)
+			}
+		}
+	case RungWay:
+		for _, f := range findings {
+			if f.Check == gdrWay.ID && f.Verdict == Pass && f.Subject == gpuID+" "+nicID {
+				way, _, _ := strings.Cut(f.Message, " ")
+				return way
+			}
+		}
+	case RungPort:
+		if x.RDMA != nil {
+			return portNote(x.RDMA)
+		}
+	case RungNone, RungACS:
+	}
+	return ""
+}
+
+// portNote is the rate of the first port that is up, else the first one's state.
+func portNote(nic *rdma.Device) string {
+	for _, p := range nic.Ports {
+		if rate, ok := p.Rate.Get(); ok && p.State.Or("") == "ACTIVE" {
+			return gbps(rate.BitsPerSec)
+		}
+	}
+	for _, p := range nic.Ports {
+		return p.State.Or("")
+	}
+	return ""
 }
 
 // ladderParts are the IDs whose findings belong to a pair: both devices, the

@@ -89,6 +89,10 @@ func TestRDMAPortState(t *testing.T) {
 			d.Model.V = rdma.Model{Name: "ConnectX-6 Lx", MaxGbps: 50, GPUDirect: "dmabuf+peermem"}
 			d.Ports[0].State.V = "DOWN"
 		}), "mlx5_1/1", Info, "no GPU depends on this NIC", ""},
+		{"idle NIC on another socket", all2(secondNIC(func(d *rdma.Device) { d.Ports[0].State.V = "DOWN" }), func(m *topo.Machine) {
+			fn(m, "0000:07:00.0").Parent, fn(m, "0000:07:00.0").NUMANode = nil, known(1)
+			fn(m, "0000:07:00.0").HostBridge = "pci0000:80"
+		}), "mlx5_1/1", Info, "no GPU depends on this NIC", ""},
 		{"failed", func(m *topo.Machine) {
 			port(m).State = fact.Missing[string](fact.Failed, "ports/1/state", "input/output error")
 		}, "mlx5_0/1", Unknown, "input/output error", "dmesg"},
@@ -105,6 +109,13 @@ func TestRDMAPortRate(t *testing.T) {
 			slow(d)
 			d.Model.V.MaxGbps, d.BoardID = 0, known("MT_0000000891")
 		})), "mlx5_1/1", Pass, "200", ""},
+		{"two ports share the card", func(m *topo.Machine) {
+			d := goodNIC("mlx5_1", "0000:04:00.1", "ens1f1")
+			m.PCI = append(m.PCI, function("0000:04:00.1", nicPort, pci.ClassEthernet<<8, pci.PortEndpoint))
+			m.RDMA.Devices = append(m.RDMA.Devices, d)
+			slow(&m.RDMA.Devices[0])
+			slow(&m.RDMA.Devices[1])
+		}, "mlx5_0/1", Pass, "200 Gb/sec", ""},
 		{"EFA", func(m *topo.Machine) { slow(nic(m)); nic(m).Transport = known(rdma.EFA) }, "mlx5_0/1", NotApplicable, "EFA", ""},
 		{"software", func(m *topo.Machine) { slow(nic(m)); nic(m).Software = true }, "mlx5_0/1", NotApplicable, "software", ""},
 		{"down", func(m *topo.Machine) { slow(nic(m)); port(m).State.V = "DOWN" }, "mlx5_0/1", NotApplicable, "DOWN", ""},

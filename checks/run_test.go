@@ -37,10 +37,15 @@ func TestGoodNodePasses(t *testing.T) {
 	})); diff != "" {
 		t.Error(diff)
 	}
+	var notes []string
 	for _, s := range o.Ladders[0].Steps {
 		if s.Verdict != Pass || len(s.Checks) == 0 {
 			t.Errorf("step %+v", s)
 		}
+		notes = append(notes, s.Note)
+	}
+	if diff := cmp.Diff([]string{"Gen5 x16", "PIX", "", "128 GiB", "DMA-BUF", "400 Gb/s"}, notes); diff != "" {
+		t.Error(diff)
 	}
 }
 
