@@ -39,6 +39,12 @@ func climb(n *Node, gpu, nic string, findings []Finding) Ladder {
 	whole := ladderParts(n, gpu, nic, pair)
 	for _, r := range Rungs {
 		s := step(r, whole, findings)
+		if s.Checks == nil && (gpu == "" || nic == "") {
+			s = Step{Rung: r, Verdict: NotApplicable} // a rung of the side that is missing
+		}
+		if r == RungPath && gpu == "" && s.Verdict == Pass {
+			s.Verdict = Info // there is a GPU, but none whose best NIC this is
+		}
 		if note := rungNote(n, r, gpu, nic, pair, findings); note != "" && s.Note == "" {
 			s.Note = note
 		}
@@ -63,6 +69,8 @@ func rungNote(n *Node, r Rung, gpuID, nicID string, pair topo.Pair, findings []F
 		}
 	case RungPath:
 		switch {
+		case gpuID == "" && len(n.Machine.GPU.GPUs) > 0:
+			return "idle"
 		case gpuID == "":
 			return "no GPU"
 		case nicID == "":
@@ -130,27 +138,21 @@ func ladderParts(n *Node, gpu, nic string, pair topo.Pair) []string {
 // Unknown: nobody looked.
 func step(r Rung, whole []string, findings []Finding) Step {
 	s := Step{Rung: r}
-	worst := -1
 	var made []Finding
 	for _, f := range findings {
-		if f.Rung != r || !within(f.Parts, whole) {
-			continue
+		if f.Rung == r && within(f.Parts, whole) {
+			made = append(made, f)
 		}
-		rank := stepRank(stepVerdict(f))
-		if rank > worst {
-			worst, s.Verdict = rank, stepVerdict(f)
-		}
-		made = append(made, f)
 	}
-	if worst < 0 {
+	if made == nil {
 		s.Note = "not checked"
 		return s
 	}
-	slices.SortStableFunc(made, func(a, b Finding) int {
-		return stepRank(stepVerdict(b)) - stepRank(stepVerdict(a))
-	})
+	slices.SortStableFunc(made, func(a, b Finding) int { return stepRank(b) - stepRank(a) })
+	worst := stepRank(made[0])
+	s.Verdict = stepVerdict(made[0])
 	for _, f := range made {
-		if v := stepVerdict(f); v == s.Verdict || stepRank(v) >= stepRank(Warn) {
+		if rank := stepRank(f); rank == worst || rank >= rankWarn {
 			s.Checks = append(s.Checks, f.Check+" "+f.Subject)
 		}
 	}
@@ -158,23 +160,34 @@ func step(r Rung, whole []string, findings []Finding) Step {
 }
 
 // stepVerdict is what a finding means for the ladder: only what stops or cripples
-// GPUDirect RDMA breaks a rung, and a fact of lesser severity that could not be
-// seen does not put the rung in doubt.
+// GPUDirect RDMA breaks a rung.
 func stepVerdict(f Finding) Verdict {
-	if f.Severity == SeverityError {
-		return f.Verdict
-	}
-	switch f.Verdict {
-	case Fail:
+	if f.Verdict == Fail && f.Severity != SeverityError {
 		return Warn
-	case Unknown:
-		return Info
-	case Pass, Warn, Info, NotApplicable, Blocked:
 	}
 	return f.Verdict
 }
 
-// stepRank orders verdicts for a rung, worst highest.
-func stepRank(v Verdict) int {
-	return slices.Index([]Verdict{NotApplicable, Info, Pass, Warn, Blocked, Unknown, Fail}, v)
+const rankWarn = 4
+
+// stepRank orders findings for a rung, worst highest. A fact of lesser severity
+// that could not be seen does not put in doubt what others established.
+func stepRank(f Finding) int {
+	switch v := stepVerdict(f); {
+	case v == Fail:
+		return 7
+	case v == Unknown && f.Severity == SeverityError:
+		return 6
+	case v == Blocked:
+		return 5
+	case v == Warn:
+		return rankWarn
+	case v == Pass:
+		return 3
+	case v == Info:
+		return 2
+	case v == Unknown:
+		return 1
+	}
+	return 0
 }

@@ -66,7 +66,7 @@ func evalPortRate(c *Case) {
 func fastestSibling(c *Case, nic *rdma.Device, port *rdma.Port) (bitsPerSec float64, of string) {
 	for i := range c.Machine.RDMA.Devices {
 		d := &c.Machine.RDMA.Devices[i]
-		if !sameModel(d, nic) {
+		if !sameModel(d, nic) || portsOfCard(c, d) != portsOfCard(c, nic) {
 			continue
 		}
 		for j := range d.Ports {

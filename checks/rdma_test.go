@@ -62,6 +62,7 @@ func TestRDMACharDevice(t *testing.T) {
 		{"good", nil, "mlx5_0", Pass, "/dev/infiniband/uverbs0 can be opened", ""},
 		{"not loaded", func(m *topo.Machine) { nic(m).Uverbs = nil }, "mlx5_0", Fail, "ib_uverbs is not loaded", "modprobe ib_uverbs"},
 		{"missing", missing, "mlx5_0", Fail, "/dev/infiniband/uverbs0 is missing", "mknod -m 666 /dev/infiniband/uverbs0 c 231 192"},
+		{"missing in a tree without /dev", all2(missing, func(m *topo.Machine) { m.Origin = "tree" }), "mlx5_0", Unknown, "holds no device nodes", "live node"},
 		{"missing in a container", all2(missing, func(m *topo.Machine) { m.Host.Container = known("docker") }), "mlx5_0", Fail, "is missing", "--device=/dev/infiniband/uverbs0"},
 		{"not accessible", uverbs(func(c *rdma.CharDev) { c.Access.V = false }), "mlx5_0", Fail, "may not be opened", "chmod 666 /dev/infiniband/uverbs0"},
 		{"no rdma_cm", func(m *topo.Machine) { m.RDMA.RDMACM.Node = absent[fact.Info]() }, "mlx5_0", Warn, "rdma_cm is missing", "rdma_ucm"},
