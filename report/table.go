@@ -122,20 +122,16 @@ func (p *page) group(g findingGroup) {
 	if len(shown) > maxSubjects && !p.Verbose {
 		shown = shown[:maxSubjects]
 	}
+	var unsure, why, fix, refs []string // several findings of a check mostly share them
 	for _, f := range shown {
 		p.para("  ", f.Subject+": "+f.Message)
-		if f.Unsure != "" {
-			p.para("    unsure: ", f.Unsure)
-		}
+		unsure, why, fix, refs = append(unsure, f.Unsure), append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
 	}
 	if rest := g.findings[len(shown):]; len(rest) > 0 {
 		p.para(fmt.Sprintf("  and %d more (-v draws them): ", len(rest)), subjects(rest))
 	}
 	p.evidence(shown)
-	var why, fix, refs []string // several findings of a check mostly share them
-	for _, f := range shown {
-		why, fix, refs = append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
-	}
+	p.list("  unsure: ", unsure, p.para)
 	p.list("  why  ", why, p.para)
 	p.list("  fix  ", fix, p.fix)
 	p.list("  see  ", refs, p.para)
@@ -244,7 +240,7 @@ func (p *page) folded(groups []findingGroup, v checks.Verdict, what string) {
 		n += len(gr.findings)
 		name := gr.check
 		if len(gr.findings) > 1 {
-			name += fmt.Sprintf(" x%d", len(gr.findings))
+			name += fmt.Sprintf("(%d)", len(gr.findings))
 		}
 		names = append(names, name)
 		for _, f := range gr.findings {

@@ -229,3 +229,39 @@ func naturalCompare(a, b string) int {
 	}
 	return cmp.Or(cmp.Compare(len(a)-i, len(b)-j), cmp.Compare(a, b))
 }
+
+// HostBridge names the root bus above a function, "pci0000:20"; empty for an
+// address that is not known.
+func (g *Graph) HostBridge(a pci.Address) string {
+	if f := g.fn[a]; f != nil {
+		return g.hostBridge(f)
+	}
+	return ""
+}
+
+// NUMA returns a function's NUMA node, where one can be told: the kernel's word
+// or, where it gives none on a machine with a single node, that one.
+func (g *Graph) NUMA(a pci.Address) (int, bool) {
+	if f := g.fn[a]; f != nil {
+		return g.numa(f)
+	}
+	return 0, false
+}
+
+// BridgeKind names a bridge: "root port", "upstream port", "downstream port" or
+// "bridge"; empty for what is none.
+func (g *Graph) BridgeKind(a pci.Address) string {
+	if f := g.fn[a]; f != nil && isBridge(f) {
+		return g.bridgeKind(f)
+	}
+	return ""
+}
+
+// UpwardLink returns the link between a function and its parent. has is false
+// where there is none; why says what kept it from being read.
+func (g *Graph) UpwardLink(a pci.Address) (link pci.Link, has bool, why string) {
+	if f := g.fn[a]; f != nil {
+		return g.upwardLink(f)
+	}
+	return pci.Link{}, false, "no such function"
+}

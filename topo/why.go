@@ -3,6 +3,8 @@ package topo
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gdrcheck/gdrcheck/pci"
 )
 
 // Meaning says what a class means, in nvidia-smi's sense.
@@ -51,6 +53,9 @@ func (g *Graph) Why(from, to string) string {
 	common, sideA, sideB := g.join(x.Address, y.Address)
 	if common != nil {
 		kind := g.bridgeKind(common)
+		if c == ClassPIX && g.portType(common) == pci.PortUpstream {
+			return fmt.Sprintf("both stand below one switch, whose upstream port is %s", common.Address)
+		}
 		if c == ClassPIX {
 			return fmt.Sprintf("both stand directly below the %s %s", kind, common.Address)
 		}

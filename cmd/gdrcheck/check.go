@@ -29,7 +29,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 		Short: "Judge this node and say what to change",
 		Example: `  sudo gdrcheck check
   gdrcheck check -o table -o json=node.json
-  gdrcheck check --only acs-redirect,link-width
+  gdrcheck check --only acs-redirect,pcie-link-width
   sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
   gdrcheck check --root /host`,
 		Args: cobra.NoArgs,

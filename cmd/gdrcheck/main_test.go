@@ -5,13 +5,16 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/gdrcheck/gdrcheck/internal/worker"
 )
 
 // The scripts run the real main, in processes of their own.
 func TestMain(m *testing.M) {
-	if isWorker(os.Args) { // a worker is this very binary, whatever its name
-		os.Exit(workerMain())
+	if worker.IsWorker(os.Args) { // a worker is this very binary, whatever its name
+		os.Exit(worker.Main())
 	}
+	version, commit = "test", "" // what goes into golden files does not change with the build
 	testscript.Main(m, map[string]func(){"gdrcheck": main})
 }
 

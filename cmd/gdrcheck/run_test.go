@@ -21,7 +21,7 @@ func TestPanic(t *testing.T) {
 			m["x"] = 1
 			return nil
 		}}
-		cmd.SetArgs(nil)
+		cmd.SetArgs([]string{})
 		return cmd.Execute()
 	})
 	got := stderr.String()
@@ -29,4 +29,23 @@ func TestPanic(t *testing.T) {
 		!strings.Contains(got, "assignment to entry in nil map at run_test.go:") || !strings.Contains(got, bugsURL) {
 		t.Errorf("exit code %d, stderr %q", code, got)
 	}
+}
+
+// inProcess runs one command line as in a pipe of a UTF-8 locale.
+func inProcess(args ...string) (stdout, stderr []byte, code int) {
+	var out, errs bytes.Buffer
+	env := map[string]string{"LANG": "C.UTF-8"}
+	s := &streams{Out: &out, Err: &errs, Getenv: func(name string) string { return env[name] }}
+	code = run(s, args)
+	return out.Bytes(), errs.Bytes(), code
+}
+
+// mustRun is for commands that reach a verdict.
+func mustRun(t *testing.T, args ...string) (stdout []byte, code int) {
+	t.Helper()
+	out, errs, code := inProcess(args...)
+	if code == 2 || code == 4 || len(errs) > 0 {
+		t.Fatalf("gdrcheck %s: exit code %d\n%s", strings.Join(args, " "), code, errs)
+	}
+	return out, code
 }

@@ -11,10 +11,6 @@ import (
 
 // Stand-ins until the packages behind them are merged.
 
-func isWorker([]string) bool { return false }
-func workerMain() int        { return 4 }
-
-func openTree(root string) (fact.Source, error) { return fact.NewOS(root, nil) }
 func openRecording([]byte) (fact.Source, error) {
 	return nil, errors.New("recordings are not built yet")
 }
