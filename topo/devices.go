@@ -20,7 +20,7 @@ func (g *Graph) gpuDevices() []Device {
 		}
 		out = append(out, d)
 	}
-	slices.SortStableFunc(out, func(a, b Device) int { return naturalCompare(a.ID, b.ID) })
+	slices.SortStableFunc(out, func(a, b Device) int { return rdma.CompareNames(a.ID, b.ID) })
 	return out
 }
 
@@ -46,11 +46,11 @@ func (g *Graph) nicDevices() []Device {
 		}
 		nics = append(nics, d)
 	}
-	slices.SortStableFunc(nics, func(a, b Device) int { return naturalCompare(a.ID, b.ID) })
+	slices.SortStableFunc(nics, func(a, b Device) int { return rdma.CompareNames(a.ID, b.ID) })
 	g.setRoles(nics)
 
 	plain := g.plainNICs(taken)
-	slices.SortStableFunc(plain, func(a, b Device) int { return naturalCompare(a.ID, b.ID) })
+	slices.SortStableFunc(plain, func(a, b Device) int { return rdma.CompareNames(a.ID, b.ID) })
 	return append(nics, plain...)
 }
 
@@ -68,7 +68,7 @@ func (g *Graph) plainNICs(taken map[pci.Address]bool) []Device {
 		if g.secondLeg(n, a) {
 			taken[a] = true
 		}
-		if old := netdev[a]; old == "" || naturalCompare(n.Name, old) < 0 {
+		if old := netdev[a]; old == "" || rdma.CompareNames(n.Name, old) < 0 {
 			netdev[a] = n.Name
 		}
 	}

@@ -50,7 +50,9 @@ const (
 	ClassPHB     Class = "PHB"     // one PCIe host bridge
 	ClassNODE    Class = "NODE"    // several host bridges of one NUMA node
 	ClassSYS     Class = "SYS"     // the interconnect between NUMA nodes
-	ClassUnknown Class = "unknown" // no common bridge, and a side has no NUMA node
+	// ClassUnknown: no common bridge, and a side has no NUMA node (on a machine
+	// with more than one).
+	ClassUnknown Class = "unknown"
 )
 
 // Pair is the path between one GPU and one NIC.
