@@ -43,6 +43,10 @@ func OpenRecording(r io.Reader) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newRecording(doc)
+}
+
+func newRecording(doc []byte) (*Recording, error) {
 	rec := &Recording{asks: map[string]recordedAsk{}}
 	if err := decodeRecording(doc, &rec.doc); err != nil {
 		return nil, err
