@@ -129,11 +129,7 @@ func readFunction(src fact.Source, fn *Function) {
 	if target, err := src.Readlink(dir); err == nil {
 		fn.Parent, fn.HostBridge = parsePlace(target)
 	}
-	fn.Vendor = fact.Parsed(src, dir, "vendor", parseID)
-	fn.Device = fact.Parsed(src, dir, "device", parseID)
-	fn.SubsystemVendor = fact.Parsed(src, dir, "subsystem_vendor", parseID)
-	fn.SubsystemDevice = fact.Parsed(src, dir, "subsystem_device", parseID)
-	fn.Class = fact.Parsed(src, dir, "class", parseClass)
+	readIDs(src, fn)
 	fn.Revision = fact.Parsed(src, dir, "revision", parseRevision)
 	fn.Driver = fact.LinkBase(src, dir, "driver")
 	fn.NUMANode = readNUMANode(src, dir)
@@ -153,6 +149,23 @@ func readFunction(src fact.Source, fn *Function) {
 	if pf, ok := fn.PhysFn.Get(); ok && fn.Link.State == fact.Known {
 		fn.Link = fact.Missing[Link](fact.Unsupported, fn.Link.Source, reasonVF(pf))
 	}
+}
+
+// readIDs takes the numbers from uevent, one file, and where there is none
+// from the five that hold one each.
+func readIDs(src fact.Source, fn *Function) {
+	const source = "uevent"
+	if u, ok := fact.Parsed(src, fn.Dir, source, ParseUevent).Get(); ok {
+		fn.Vendor, fn.Device = fact.Of(u.Vendor, source), fact.Of(u.Device, source)
+		fn.SubsystemVendor, fn.SubsystemDevice = fact.Of(u.SubsystemVendor, source), fact.Of(u.SubsystemDevice, source)
+		fn.Class = fact.Of(u.Class, source)
+		return
+	}
+	fn.Vendor = fact.Parsed(src, fn.Dir, "vendor", parseID)
+	fn.Device = fact.Parsed(src, fn.Dir, "device", parseID)
+	fn.SubsystemVendor = fact.Parsed(src, fn.Dir, "subsystem_vendor", parseID)
+	fn.SubsystemDevice = fact.Parsed(src, fn.Dir, "subsystem_device", parseID)
+	fn.Class = fact.Parsed(src, fn.Dir, "class", parseClass)
 }
 
 // parsePlace reads a function's place from its link below Devices, such as

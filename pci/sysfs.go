@@ -1,12 +1,57 @@
 package pci
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 )
+
+// Uevent holds the numbers of a PCI function's uevent file.
+type Uevent struct {
+	Vendor, Device, SubsystemVendor, SubsystemDevice ID
+	Class                                            Class
+}
+
+// ParseUevent reads "uevent", whose lines PCI_CLASS, PCI_ID and PCI_SUBSYS_ID
+// (pci_uevent in drivers/pci/pci-driver.c) must all be there.
+func ParseUevent(s string) (Uevent, error) {
+	var u Uevent
+	missing := map[string]bool{"PCI_CLASS": true, "PCI_ID": true, "PCI_SUBSYS_ID": true}
+	for line := range strings.Lines(s) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		var err error
+		switch key {
+		case "PCI_CLASS":
+			var n uint64
+			n, err = parseHex(value, 6, 24)
+			u.Class = Class(n)
+		case "PCI_ID":
+			u.Vendor, u.Device, err = parseIDPair(value)
+		case "PCI_SUBSYS_ID":
+			u.SubsystemVendor, u.SubsystemDevice, err = parseIDPair(value)
+		}
+		if err != nil {
+			return Uevent{}, fmt.Errorf("bad line %q", strings.TrimSpace(line))
+		}
+		delete(missing, key)
+	}
+	if len(missing) > 0 {
+		return Uevent{}, fmt.Errorf("lacks %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+	}
+	return u, nil
+}
+
+func parseIDPair(s string) (vendor, device ID, err error) {
+	v, d, _ := strings.Cut(s, ":")
+	n, err1 := parseHex(v, 4, 16)
+	m, err2 := parseHex(d, 4, 16)
+	return ID(n), ID(m), errors.Join(err1, err2)
+}
 
 func parseID(s string) (ID, error) {
 	n, err := parse0x(s, 4, 16)

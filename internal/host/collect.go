@@ -25,7 +25,6 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 		CPU:           cpu(src, cpuinfo),
 		NUMA:          numa(src),
 		NUMABalancing: fact.Parsed(src, "", "/proc/sys/kernel/numa_balancing", strconv.Atoi),
-		Modprobe:      modprobe(src),
 		Modules:       modules(src),
 		Nodes:         deviceNodes(src, caller),
 		CharMajors:    fact.Parsed(src, "", "/proc/devices", ParseCharMajors),
@@ -35,6 +34,7 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 		Names:         askOne[Names](ctx, src, fact.AskGHW, "system"),
 		Root:          fact.As(caller, caller.V.UID == 0),
 	}
+	f.Modprobe = modprobe(src, f.CommandLine)
 	f.KernelConfig = kernelConfig(src, f.KernelRelease.V)
 	f.ModuleFiles = moduleFiles(src, f.KernelRelease, f.Modules)
 	f.Symbols = symbols(src, f.Modules)

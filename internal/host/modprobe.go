@@ -13,9 +13,10 @@ var modprobeDirs = []string{
 	"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d",
 }
 
-// modprobe reads the options lines of modprobe.d. A file that cannot be read
-// makes the whole value unknown: it might hold the option that matters.
-func modprobe(src fact.Source) fact.Value[[]ModprobeOption] {
+// modprobe reads the options lines of modprobe.d for the modules that matter. A
+// file that cannot be read makes the whole value unknown: it might hold the
+// option that matters.
+func modprobe(src fact.Source, cmdline fact.Value[string]) fact.Value[[]ModprobeOption] {
 	chosen := map[string]string{} // file name → path
 	var missing []fact.Value[[]string]
 	for _, dir := range modprobeDirs {
@@ -33,7 +34,8 @@ func modprobe(src fact.Source) fact.Value[[]ModprobeOption] {
 			}
 		}
 	}
-	if len(missing) == len(modprobeDirs) {
+	fromCmdline := ParseCommandLineOptions(cmdline.V)
+	if len(missing) == len(modprobeDirs) && len(fromCmdline) == 0 {
 		return fact.As[[]ModprobeOption](first(missing...), nil)
 	}
 	files := make([]string, 0, len(chosen))
@@ -50,9 +52,30 @@ func modprobe(src fact.Source) fact.Value[[]ModprobeOption] {
 		if v.State != fact.Known {
 			return fact.As[[]ModprobeOption](v, nil)
 		}
-		out = append(out, ParseModprobe(v.V, chosen[n])...)
+		for _, o := range ParseModprobe(v.V, chosen[n]) {
+			if matters(o.Module) {
+				out = append(out, o)
+			}
+		}
 	}
-	return fact.Of(out, "modprobe.d")
+	return fact.Of(append(out, fromCmdline...), "modprobe.d")
+}
+
+// ParseCommandLineOptions returns the module options of the kernel's command
+// line ("nvidia.NVreg_X=1"), which modprobe adds after those of its files.
+func ParseCommandLineOptions(cmdline string) []ModprobeOption {
+	var out []ModprobeOption
+	for _, word := range splitQuoted(cmdline) {
+		if word == "--" { // the rest is for init
+			break
+		}
+		key, value, _ := strings.Cut(word, "=")
+		module, name, ok := strings.Cut(key, ".")
+		if module = strings.ReplaceAll(module, "-", "_"); ok && matters(module) {
+			out = append(out, ModprobeOption{Module: module, Name: name, Value: value, File: "/proc/cmdline", Line: 1})
+		}
+	}
+	return out
 }
 
 // ParseModprobe returns the options of one modprobe.d file, one entry for each

@@ -21,6 +21,12 @@ var modulesThatMatter = []string{
 	"rdma_rxe", "rdma_ucm", "siw", "vfio_pci",
 }
 
+// matters takes NVIDIA's modules under any name: distributions rename them.
+func matters(module string) bool {
+	_, ok := slices.BinarySearch(modulesThatMatter, module)
+	return ok || strings.HasPrefix(module, "nvidia")
+}
+
 const moduleDir = "/sys/module"
 
 // modules reads /sys/module, where built-in drivers with parameters stand too;
@@ -32,7 +38,7 @@ func modules(src fact.Source) fact.Value[[]Module] {
 	}
 	out := []Module{}
 	for _, n := range list.V {
-		if _, matters := slices.BinarySearch(modulesThatMatter, n); matters {
+		if matters(n) {
 			out = append(out, module(src, n))
 		}
 	}
@@ -88,7 +94,7 @@ func ParseModules(s string) ([]Module, error) {
 		if _, err := strconv.ParseUint(f[1], 10, 64); err != nil {
 			return nil, fmt.Errorf("bad size in line %q", line)
 		}
-		if _, matters := slices.BinarySearch(modulesThatMatter, f[0]); !matters {
+		if !matters(f[0]) {
 			continue
 		}
 		m := Module{Name: f[0]}

@@ -49,6 +49,7 @@ func askFiles(s *session, paths []string) {
 
 // askNVML asks the system and then each GPU. args may hold gpu.Brief.
 func askNVML(s *session, args []string) {
+	dieOfSignals()
 	double := s.double(NVMLLibraryEnv)
 	brief := slices.Contains(args, gpu.Brief)
 	var lib *nvml.Library
@@ -66,6 +67,7 @@ func askNVML(s *session, args []string) {
 }
 
 func askCUDA(s *session, _ []string) {
+	dieOfSignals()
 	double := s.double(CUDALibraryEnv)
 	var lib *cuda.Library
 	ok := s.gate(gpu.SubjectSystem, func() fact.Record {
