@@ -37,10 +37,15 @@ func TestGoodNodePasses(t *testing.T) {
 	})); diff != "" {
 		t.Error(diff)
 	}
+	var notes []string
 	for _, s := range o.Ladders[0].Steps {
 		if s.Verdict != Pass || len(s.Checks) == 0 {
 			t.Errorf("step %+v", s)
 		}
+		notes = append(notes, s.Note)
+	}
+	if diff := cmp.Diff([]string{"Gen5 x16", "PIX", "", "128 GiB", "DMA-BUF", "400 Gb/s"}, notes); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -268,6 +273,15 @@ func TestPartialLadders(t *testing.T) {
 	if len(o.Ladders) != 1 || o.Ladders[0].NIC != "mlx5_0" || o.Ladders[0].GPU != "" || o.Ladders[0].Broken != RungPath {
 		t.Errorf("NIC without GPU: %+v", o.Ladders)
 	}
+	m = goodNode()
+	idle := goodNIC("mlx5_1", "0000:80:00.0", "ens2")
+	m.RDMA.Devices = append(m.RDMA.Devices, idle)
+	m.PCI = append(m.PCI, function("0000:80:00.0", "", 0x020000, 0))
+	o = mustRun(t, m, Options{})
+	if l := o.Ladders[len(o.Ladders)-1]; len(o.Ladders) != 2 || l.NIC != "mlx5_1" || l.GPU != "" || l.Broken != RungNone ||
+		l.Steps[1].Verdict != Info || l.Steps[1].Note != "idle" {
+		t.Errorf("idle NIC: %+v", o.Ladders)
+	}
 	o = mustRun(t, goodNode(), Options{Only: []string{"bar1-size"}})
 	for _, s := range o.Ladders[0].Steps {
 		if want := map[bool]Verdict{true: Pass, false: Unknown}[s.Rung == RungBAR1]; s.Verdict != want {
@@ -286,6 +300,29 @@ func TestSoftwareRDMAIsNotReady(t *testing.T) {
 	for _, l := range o.Ladders {
 		if l.Broken == RungNone {
 			t.Errorf("ladder %+v looks ready", l)
+		}
+	}
+}
+
+func TestStep(t *testing.T) {
+	is := func(v Verdict, s Severity) Finding { return Finding{Check: "x", Verdict: v, Severity: s, Rung: RungWay} }
+	for _, tc := range []struct {
+		name     string
+		findings []Finding
+		want     Verdict
+	}{
+		{"pass", []Finding{is(Pass, SeverityError), is(NotApplicable, SeverityError), is(Info, SeverityInfo)}, Pass},
+		{"a serious unknown", []Finding{is(Pass, SeverityError), is(Unknown, SeverityError), is(Warn, SeverityError)}, Unknown},
+		{"a lesser unknown", []Finding{is(Pass, SeverityError), is(Unknown, SeverityWarning)}, Pass},
+		{"a lesser unknown alone", []Finding{is(Unknown, SeverityWarning)}, Unknown},
+		{"a lesser failure", []Finding{is(Pass, SeverityError), is(Fail, SeverityWarning)}, Warn},
+		{"a failure", []Finding{is(Unknown, SeverityError), is(Fail, SeverityError), is(Blocked, SeverityError)}, Fail},
+		{"blocked", []Finding{is(Pass, SeverityError), is(Blocked, SeverityError)}, Blocked},
+		{"nothing", nil, Unknown},
+		{"another pair's", []Finding{{Verdict: Fail, Severity: SeverityError, Rung: RungWay, Parts: []string{"GPU1"}}}, Unknown},
+	} {
+		if got := step(RungWay, []string{"GPU0", "mlx5_0"}, tc.findings); got.Verdict != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got.Verdict, tc.want)
 		}
 	}
 }

@@ -399,3 +399,105 @@ func TestReadMatrix(t *testing.T) {
 		t.Errorf("matrix (-want +got):\n%s", d)
 	}
 }
+
+// Matrices alone: a machine drawn from one must give it back. What the classes
+// say of switches, host bridges and NUMA nodes has to fit into one tree for that.
+func TestMatricesFitATree(t *testing.T) {
+	for _, name := range []string{
+		"a100-pcie-2gpu-2nic", "a100-sxm4-4gpu-1nic", "a800-vm-mlx5_bond", "dgx-1-mp", "h20-8gpu-8nic",
+		"vm-2gpu-1nic-phb",
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(facttest.Fixture(t, "matrices/"+name+"/topo-m.txt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := readMatrix(t, string(text))
+			g := topo.New(topotest.NUMANodes(topotest.Machine(t, drawTree(want)), 2))
+			cells := 0
+			for _, a := range want.ids {
+				for _, b := range want.ids {
+					// NVLinks hide the path between GPUs.
+					if c := want.cells[a][b]; a != b && !strings.HasPrefix(string(c), "NV") {
+						cells++
+						if got := g.Class(a, b); got != c {
+							t.Errorf("%s to %s is %s, nvidia-smi says %s", a, b, got, c)
+						}
+					}
+				}
+			}
+			if cells == 0 {
+				t.Error("nothing compared")
+			}
+		})
+	}
+}
+
+// drawTree draws the tree that a matrix describes: NUMA nodes, in them host
+// bridges, in them switches (PXB), in them single switches (PIX).
+func drawTree(m matrix) string {
+	var b strings.Builder
+	bus := 0
+	line := func(indent int, format string, args ...any) {
+		b.WriteString(strings.Repeat("  ", indent) + fmt.Sprintf(format, args...) + "\n")
+	}
+	next := func() int { bus++; return bus }
+	leaf := func(indent int, switchBus, dev int, id string) {
+		kind := "nic=" + id
+		if strings.HasPrefix(id, "GPU") {
+			kind = "gpu=" + id[3:]
+		}
+		line(indent, "%02x:%02x.0 down", switchBus, dev)
+		line(indent+1, "%02x:00.0 %s", next(), kind)
+	}
+	leaves := func(indent int, ids []string) {
+		line(indent, "%02x:00.0 up", next())
+		sw := next()
+		for dev, id := range ids {
+			leaf(indent+1, sw, dev, id)
+		}
+	}
+	for node, ids := range groups(m, m.ids, topo.ClassNODE) {
+		for _, ids := range groups(m, ids, topo.ClassPHB) {
+			root := next()
+			line(0, "pci0000:%02x numa=%d", root, node)
+			for dev, ids := range groups(m, ids, topo.ClassPXB) {
+				line(1, "%02x:%02x.0 root", root, dev)
+				single := groups(m, ids, topo.ClassPIX)
+				if len(single) == 1 {
+					leaves(2, ids)
+					continue
+				}
+				line(2, "%02x:00.0 up", next())
+				sw := next()
+				for dev, ids := range single {
+					line(3, "%02x:%02x.0 down", sw, dev)
+					leaves(4, ids)
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+// groups splits IDs into those joined by paths of at most a class.
+func groups(m matrix, ids []string, most topo.Class) [][]string {
+	joined := func(a, b string) bool {
+		c := m.cells[a][b]
+		return !strings.HasPrefix(string(c), "NV") && c.Rank() <= most.Rank()
+	}
+	var out [][]string
+	for _, id := range ids {
+		group := []string{id}
+		var rest [][]string
+		for _, other := range out {
+			if slices.ContainsFunc(other, func(o string) bool { return joined(id, o) }) {
+				group = append(other, group...)
+			} else {
+				rest = append(rest, other)
+			}
+		}
+		out = append(rest, group)
+	}
+	return out
+}

@@ -44,12 +44,12 @@ type Class string
 
 // Path classes, best first. NV# stands in a matrix as NV18 and so on.
 const (
-	ClassSelf    Class = "X"
-	ClassPIX     Class = "PIX"     // at most a single PCIe bridge (or switch)
-	ClassPXB     Class = "PXB"     // several PCIe bridges, no host bridge
-	ClassPHB     Class = "PHB"     // one PCIe host bridge
-	ClassNODE    Class = "NODE"    // several host bridges of one NUMA node
-	ClassSYS     Class = "SYS"     // the interconnect between NUMA nodes
+	ClassSelf Class = "X"
+	ClassPIX  Class = "PIX"  // at most a single PCIe bridge (or switch)
+	ClassPXB  Class = "PXB"  // several PCIe bridges, no host bridge
+	ClassPHB  Class = "PHB"  // one PCIe host bridge
+	ClassNODE Class = "NODE" // several host bridges of one NUMA node
+	ClassSYS  Class = "SYS"  // the interconnect between NUMA nodes
 	// ClassUnknown: no common bridge, and a side has no NUMA node (on a machine
 	// with more than one).
 	ClassUnknown Class = "unknown"
