@@ -305,7 +305,9 @@ func TestSoftwareRDMAIsNotReady(t *testing.T) {
 }
 
 func TestStep(t *testing.T) {
-	is := func(v Verdict, s Severity) Finding { return Finding{Check: "x", Verdict: v, Severity: s, Rung: RungWay} }
+	is := func(v Verdict, s Severity) Finding {
+		return Finding{Check: "x", Verdict: v, Severity: s, Rung: RungWay}
+	}
 	for _, tc := range []struct {
 		name     string
 		findings []Finding
