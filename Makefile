@@ -6,13 +6,18 @@ SHELL := /bin/bash
 GO       ?= go
 BIN      := bin/gdrcheck
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 FUZZTIME ?= 30s
 # go-nvml leaves its symbols undefined for lazy binding: with -z now, which
 # some distributions make the default, the program would die at start.
-LDFLAGS  := -extldflags=-Wl,-z,lazy -X main.version=$(VERSION)
+LDFLAGS  := -extldflags=-Wl,-z,lazy -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+# What builds and passes without cgo; internal/arch holds the same list.
+PURE     := ./checks ./topo ./report ./pci ./rdma ./internal/fact ./internal/gpu ./internal/host
 LINT     := $(GO) tool -modfile=tools/golangci-lint.mod golangci-lint
 
 export CGO_ENABLED := 1
+# go-nvml binds what NVML has deprecated, too, and its compiler warnings fill a screen.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
 .PHONY: help
 help: ## list the targets
@@ -41,6 +46,10 @@ test-unit: build ## run the tests that need no virtual node
 .PHONY: test-race
 test-race: build ## run the tests that need no virtual node under the race detector
 	$(GO) test -race ./...
+
+.PHONY: test-nocgo
+test-nocgo: ## test without cgo what must not need it
+	CGO_ENABLED=0 $(GO) test $(PURE)
 
 .PHONY: lab
 lab: ## run the virtual node's tests alone, with what they print

@@ -9,12 +9,13 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
 )
 
 // callSource matches sources that are calls rather than files: "nvml:nvmlDeviceGetName".
-var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table):`)
+var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table)(:|$)`)
 
 // source makes a fact's source absolute: the reader of a report has no device
 // folder at hand to which "current_link_speed" would be relative.
@@ -61,6 +62,18 @@ func show(v any) string {
 		return x.Name
 	case gpu.Memory:
 		return showBytes(x.TotalBytes)
+	case host.Module:
+		return strings.TrimSpace("loaded " + x.Version.Or(""))
+	case host.Limits:
+		return showBytes(x.MemlockSoft)
+	case []pci.BAR:
+		return fmt.Sprintf("%d windows", len(x))
+	case gpu.KFDNode:
+		return fmt.Sprintf("node %d", x.Node)
+	case map[string]string:
+		return fmt.Sprintf("%d settings", len(x))
+	case []host.ModprobeOption:
+		return fmt.Sprintf("%d options", len(x))
 	case fact.Info:
 		return x.Mode.String()
 	case fmt.Stringer:

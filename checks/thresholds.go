@@ -30,13 +30,26 @@ type Thresholds struct {
 	GDRDrvBadFromDriver   int               `yaml:"gdrdrv_bad_from_driver"`
 }
 
+// preset is a platform whose thresholds differ.
 type preset struct {
 	Name     string   `yaml:"name"`
 	Products []string `yaml:"products"` // prefixes of DMI's product name
+	Set      overlay  `yaml:"set"`
 }
 
-type presetList struct {
-	Presets []yaml.MapSlice `yaml:"presets"`
+// overlay is YAML kept as text, to be decoded over the defaults: what it does not
+// name keeps its value.
+type overlay []byte
+
+// UnmarshalYAML implements yaml.BytesUnmarshaler.
+func (o *overlay) UnmarshalYAML(b []byte) error {
+	*o = slices.Clone(b)
+	return nil
+}
+
+type thresholdsFile struct {
+	Default Thresholds `yaml:"default"`
+	Presets []preset   `yaml:"presets"`
 }
 
 // loadThresholds returns the thresholds for a product name (DMI; empty: not
@@ -46,40 +59,24 @@ func loadThresholds(product string) (Thresholds, string, error) {
 }
 
 func parseThresholds(text []byte, product string) (Thresholds, string, error) {
-	fail := func(err error) (Thresholds, string, error) {
+	var file thresholdsFile
+	if err := strictYAML(text, &file); err != nil {
 		return Thresholds{}, "", fmt.Errorf("thresholds: %w", err)
 	}
-	// The whole file must be understood: a misspelt key would silently leave
-	// its default in force.
-	var file struct {
-		Thresholds `yaml:",inline"`
-		Presets    []struct {
-			preset     `yaml:",inline"`
-			Thresholds `yaml:",inline"`
-		} `yaml:"presets"`
-	}
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&file); err != nil {
-		return fail(err)
-	}
-	out := file.Thresholds
-	for i, p := range file.Presets {
+	for _, p := range file.Presets {
 		if !slices.ContainsFunc(p.Products, func(s string) bool { return product != "" && strings.HasPrefix(product, s) }) {
 			continue
 		}
-		// Decoding a second time over the defaults changes only what the
-		// preset names.
-		var raw presetList
-		if err := yaml.Unmarshal(text, &raw); err != nil {
-			return fail(err)
+		if err := strictYAML(p.Set, &file.Default); err != nil {
+			return Thresholds{}, "", fmt.Errorf("thresholds: preset %s: %w", p.Name, err)
 		}
-		b, err := yaml.Marshal(raw.Presets[i])
-		if err != nil {
-			return fail(err)
-		}
-		if err := yaml.Unmarshal(b, &out); err != nil {
-			return fail(err)
-		}
-		return out, p.Name, nil
+		return file.Default, p.Name, nil
 	}
-	return out, "", nil
+	return file.Default, "", nil
+}
+
+// strictYAML refuses keys that it does not know: a misspelt one would silently
+// leave its default in force.
+func strictYAML(text []byte, into any) error {
+	return yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(into)
 }

@@ -60,4 +60,6 @@ type Topo struct {
 	Matrix   map[string]map[string]topo.Class `json:"matrix"`
 	Pairs    []topo.Pair                      `json:"pairs"`
 	Affinity map[string][]string              `json:"affinity"` // best NICs of each GPU
+
+	Graph *topo.Graph `json:"-"` // for renderers that draw more than the document says
 }

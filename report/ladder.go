@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -39,7 +40,7 @@ func (l ladderLook) title(r checks.Rung) string {
 
 // ladders draws each pair as one row, from the link to the port.
 func (p *page) ladders(doc *Check) {
-	p.line("")
+	p.blank()
 	if len(doc.Ladders) == 0 {
 		p.line("No GPU-NIC pair to climb the ladder with.")
 		return
@@ -77,7 +78,7 @@ func (p *page) ladderGrid(ladders []checks.Ladder, look ladderLook) grid {
 	}
 	g.head = append(g.head, "broken")
 	for _, l := range ladders {
-		row := []cell{{text: clean(l.GPU)}, {text: clean(l.NIC)}}
+		row := []cell{{text: cmp.Or(clean(l.GPU), "-")}, {text: cmp.Or(clean(l.NIC), "-")}}
 		for _, r := range checks.Rungs {
 			row = append(row, p.rung(l.Steps, r, look))
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
+
 	"github.com/gdrcheck/gdrcheck/checks"
 )
 
@@ -32,7 +34,7 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 		}
 	}
 	p.notes(doc.Findings)
-	p.line("")
+	p.blank()
 	p.folded(groups, checks.Pass, "passed")
 	p.folded(groups, checks.Blocked, "not judged, since another check failed first")
 	p.folded(groups, checks.NotApplicable, "not applicable here")
@@ -43,7 +45,7 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 }
 
 func (p *page) top(doc *Check) {
-	for _, l := range wrap(doc.Summary.Node, p.width()) {
+	for _, l := range wrap(doc.Summary.Node, p.textWidth()) {
 		p.line(p.paint(bold, l))
 	}
 	at := doc.CollectedAt.UTC().Format(time.RFC3339)
@@ -114,25 +116,25 @@ func (p *page) group(g findingGroup) {
 	if s := g.findings[0].Severity; s != checks.SeverityError {
 		head += " (" + string(s) + ")"
 	}
-	p.line("")
+	p.blank()
 	p.line(p.paint(bold, p.paint(marks[g.verdict].ink, head)))
 	shown := g.findings
 	if len(shown) > maxSubjects && !p.Verbose {
 		shown = shown[:maxSubjects]
 	}
+	var unsure, why, fix, refs []string // several findings of a check mostly share them
 	for _, f := range shown {
 		p.para("  ", f.Subject+": "+f.Message)
-		if f.Unsure != "" {
-			p.para("    unsure: ", f.Unsure)
-		}
+		unsure, why, fix, refs = append(unsure, f.Unsure), append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
 	}
 	if rest := g.findings[len(shown):]; len(rest) > 0 {
 		p.para(fmt.Sprintf("  and %d more (-v draws them): ", len(rest)), subjects(rest))
 	}
 	p.evidence(shown)
-	p.once("  why  ", shown, func(f checks.Finding) []string { return []string{f.Why} }, p.para)
-	p.once("  fix  ", shown, func(f checks.Finding) []string { return f.Fix }, p.fix)
-	p.once("  see  ", shown, func(f checks.Finding) []string { return f.Refs }, p.para)
+	p.list("  unsure: ", unsure, p.para)
+	p.list("  why  ", why, p.para)
+	p.list("  fix  ", fix, p.fix)
+	p.list("  see  ", refs, p.para)
 }
 
 func subjects(list []checks.Finding) string {
@@ -166,18 +168,16 @@ func (p *page) evidence(list []checks.Finding) {
 	}
 }
 
-// once draws what several findings have in common once, the label before the first line.
-func (p *page) once(label string, list []checks.Finding, texts func(checks.Finding) []string, draw func(label, text string)) {
+// list draws the texts one after another, the label before the first and each once.
+func (p *page) list(label string, texts []string, draw func(label, text string)) {
 	seen := map[string]bool{"": true}
-	for _, f := range list {
-		for _, text := range texts(f) {
-			if seen[text] {
-				continue
-			}
-			seen[text] = true
-			draw(label, text)
-			label = strings.Repeat(" ", len(label))
+	for _, text := range texts {
+		if seen[text] {
+			continue
 		}
+		seen[text] = true
+		draw(label, text)
+		label = strings.Repeat(" ", len(label))
 	}
 }
 
@@ -185,13 +185,13 @@ func (p *page) once(label string, list []checks.Finding, texts func(checks.Findi
 // so that it can be copied; a sentence wraps, but not the command at its end.
 func (p *page) fix(label, text string) {
 	text = clean(text)
-	indent := strings.Repeat(" ", len(label))
-	switch i := strings.Index(text, ": "); {
-	case len(label)+len([]rune(text)) <= p.width() || !isSentence(text):
+	lead, command, split := strings.Cut(text, ": ")
+	switch {
+	case twwidth.Width(label+text) <= p.width(), !isSentence(text):
 		p.line(label + text)
-	case i > 0 && !isSentence(text[i+2:]):
-		p.para(label, text[:i+1])
-		p.line(indent + "  " + text[i+2:])
+	case split && isCommand(command):
+		p.para(label, lead+":")
+		p.line(strings.Repeat(" ", len(label)+2) + command)
 	default:
 		p.para(label, text)
 	}
@@ -203,6 +203,17 @@ func isSentence(text string) bool {
 	return first != "" && first[0] >= 'A' && first[0] <= 'Z' && !strings.Contains(first, "=")
 }
 
+// isCommand knows the programs that fixes call. Where a sentence leads up to
+// it, only a known one counts: "If not: reseat the card" is no command.
+func isCommand(text string) bool {
+	first, _, _ := strings.Cut(text, " ")
+	return strings.ContainsAny(first, "=/_-") || slices.Contains([]string{
+		"cat", "cp", "dmesg", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ip", "ls", "lspci", "modinfo",
+		"modprobe", "mount", "numactl", "podman", "printf", "rdma", "rmmod", "sed", "setpci", "sudo", "sysctl", "systemctl",
+		"ulimit", "uname", "apt", "dnf", "mst", "mlxconfig", "mlxfwmanager", "opensm", "sminfo", "ss", "tee", "test",
+	}, first)
+}
+
 func (p *page) notes(findings []checks.Finding) {
 	first := true
 	for _, f := range findings {
@@ -210,7 +221,7 @@ func (p *page) notes(findings []checks.Finding) {
 			continue
 		}
 		if first {
-			p.line("")
+			p.blank()
 			first = false
 		}
 		p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", f.Check, f.Subject, f.Message))
@@ -229,7 +240,7 @@ func (p *page) folded(groups []findingGroup, v checks.Verdict, what string) {
 		n += len(gr.findings)
 		name := gr.check
 		if len(gr.findings) > 1 {
-			name += fmt.Sprintf(" x%d", len(gr.findings))
+			name += fmt.Sprintf("(%d)", len(gr.findings))
 		}
 		names = append(names, name)
 		for _, f := range gr.findings {
@@ -241,7 +252,7 @@ func (p *page) folded(groups []findingGroup, v checks.Verdict, what string) {
 	case p.Verbose:
 		p.line(fmt.Sprintf("%s %d %s", mark, n, what))
 		p.table(g)
-		p.line("")
+		p.blank()
 	default:
 		p.para(mark+" ", fmt.Sprintf("%d %s (-v lists them): %s", n, what, strings.Join(names, ", ")))
 	}
@@ -251,7 +262,7 @@ func (p *page) notSeen(doc *Check, groups []findingGroup) {
 	if len(doc.NotSeen) == 0 {
 		return
 	}
-	p.line("")
+	p.blank()
 	p.para(p.mark(checks.Unknown)+" ", fmt.Sprintf("not seen: %d %s; %s", len(doc.NotSeen), plural("check", len(doc.NotSeen)), doc.HowToSee))
 	g := grid{head: []string{"check", "subject", "why not"}, indent: 2}
 	for _, gr := range groups {
@@ -282,7 +293,7 @@ func plural(word string, n int) string {
 }
 
 func (p *page) verdict(doc *Check) {
-	p.line("")
+	p.blank()
 	var counts []string
 	for _, v := range []checks.Verdict{checks.Fail, checks.Warn, checks.Unknown, checks.Pass} {
 		if n := doc.Summary.Counts[v.String()]; n > 0 {
@@ -291,7 +302,7 @@ func (p *page) verdict(doc *Check) {
 	}
 	word, meaning := exitText(doc)
 	word = strings.ToUpper(word)
-	for i, l := range wrap(fmt.Sprintf("%s: %s; exit code %d: %s", word, strings.Join(counts, ", "), doc.ExitCode, meaning), p.width()) {
+	for i, l := range wrap(fmt.Sprintf("%s: %s; exit code %d: %s", word, strings.Join(counts, ", "), doc.ExitCode, meaning), p.textWidth()) {
 		if i == 0 {
 			l = p.paint(bold, p.paint(marks[doc.Verdict].ink, word)) + strings.TrimPrefix(l, word)
 		}
@@ -303,7 +314,8 @@ var countWords = map[checks.Verdict]string{
 	checks.Fail: "failed", checks.Warn: "warned", checks.Unknown: "not seen", checks.Pass: "passed",
 }
 
-// exitText is the name and the meaning of the document's exit code.
+// exitText looks up what the exit code table says of the document's verdict.
 func exitText(doc *Check) (word, meaning string) {
-	return [...]string{"ready", "not ready", "bad usage", "undetermined", "failed"}[doc.ExitCode], ""
+	e := checks.ExitOf(checks.Outcome{Verdict: doc.Verdict}.Result())
+	return string(e.Result), e.Meaning
 }

@@ -2,6 +2,7 @@ package topo
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/pci"
@@ -31,11 +32,11 @@ func (g *Graph) setCeiling(p *Pair, path []*pci.Function, common *pci.Function) 
 			p.CeilingReason, p.LimitedBy = fmt.Sprintf("the link of %s is down", f.Address), f.Address.String()
 			return
 		}
-		carries := usableBytesPerSec(link.SpeedGTPerSec, link.Width, p.MPSBytes)
+		carries := pci.UsableBytesPerSec(link.SpeedGTPerSec, link.Width, p.MPSBytes)
 		if limitedBy == "" || carries < now {
 			now, limitedBy = carries, f.Address.String()
 		}
-		carries = usableBytesPerSec(link.MaxSpeedGTPerSec, link.MaxWidth, p.MPSBytes)
+		carries = pci.UsableBytesPerSec(link.MaxSpeedGTPerSec, link.MaxWidth, p.MPSBytes)
 		if best == 0 || carries < best {
 			best = carries
 		}
@@ -49,7 +50,7 @@ func (g *Graph) setCeiling(p *Pair, path []*pci.Function, common *pci.Function) 
 // pathMPS is the smallest Max_Payload_Size on a path.
 func (g *Graph) pathMPS(path []*pci.Function, common *pci.Function) (bytes int, assumed bool) {
 	if common != nil {
-		path = append(path[:len(path):len(path)], common)
+		path = append(slices.Clip(path), common)
 	}
 	for _, f := range path {
 		n, ok := g.physical(f).Config.MPSBytes.Get()
@@ -128,15 +129,3 @@ func stateWords[T any](v fact.Value[T]) string {
 }
 
 func isBridge(f *pci.Function) bool { return f.Class.Or(0).Sub() == pci.ClassPCIBridge }
-
-// TODO: pci.UsableBytesPerSec once the packages are merged.
-func usableBytesPerSec(speedGT float64, width, mpsBytes int) float64 {
-	code := 128.0 / 130
-	switch {
-	case speedGT <= 5:
-		code = 0.8
-	case speedGT > 32:
-		code = 236.0 / 256
-	}
-	return speedGT * 1e9 / 8 * float64(width) * code * float64(mpsBytes) / float64(mpsBytes+24)
-}

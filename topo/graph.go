@@ -1,7 +1,6 @@
 package topo
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -198,34 +197,38 @@ func Coherent(x *gpu.GPU) bool {
 	return node || nv.AddressingMode.Or("") == "ATS"
 }
 
-// naturalCompare orders names as people do: mlx5_2 before mlx5_10.
-func naturalCompare(a, b string) int {
-	digit := func(c byte) bool { return '0' <= c && c <= '9' }
-	i, j := 0, 0
-	for i < len(a) && j < len(b) {
-		if !digit(a[i]) || !digit(b[j]) {
-			if a[i] != b[j] {
-				return cmp.Compare(a[i], b[j])
-			}
-			i, j = i+1, j+1
-			continue
-		}
-		run := func(s string, k int) (string, int) {
-			for k < len(s)-1 && s[k] == '0' && digit(s[k+1]) {
-				k++
-			}
-			start := k
-			for k < len(s) && digit(s[k]) {
-				k++
-			}
-			return s[start:k], k
-		}
-		var x, y string
-		x, i = run(a, i)
-		y, j = run(b, j)
-		if c := cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)); c != 0 {
-			return c
-		}
+// HostBridge names the root bus above a function, "pci0000:20"; empty for an
+// address that is not known.
+func (g *Graph) HostBridge(a pci.Address) string {
+	if f := g.fn[a]; f != nil {
+		return g.hostBridge(f)
 	}
-	return cmp.Or(cmp.Compare(len(a)-i, len(b)-j), cmp.Compare(a, b))
+	return ""
+}
+
+// NUMA returns a function's NUMA node, where one can be told: the kernel's word
+// or, where it gives none on a machine with a single node, that one.
+func (g *Graph) NUMA(a pci.Address) (int, bool) {
+	if f := g.fn[a]; f != nil {
+		return g.numa(f)
+	}
+	return 0, false
+}
+
+// BridgeKind names a bridge: "root port", "upstream port", "downstream port" or
+// "bridge"; empty for what is none.
+func (g *Graph) BridgeKind(a pci.Address) string {
+	if f := g.fn[a]; f != nil && isBridge(f) {
+		return g.bridgeKind(f)
+	}
+	return ""
+}
+
+// UpwardLink returns the link between a function and its parent. has is false
+// where there is none; why says what kept it from being read.
+func (g *Graph) UpwardLink(a pci.Address) (link pci.Link, has bool, why string) {
+	if f := g.fn[a]; f != nil {
+		return g.upwardLink(f)
+	}
+	return pci.Link{}, false, "no such function"
 }

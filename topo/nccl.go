@@ -42,11 +42,15 @@ func (g *Graph) ncclClass(gpu, nic *Device) string {
 	return "PHB"
 }
 
-// ncclSwitches returns the PCI nodes that NCCL puts above a function, the
-// nearest first. NCCL goes up two levels at a time, which makes one node of a
+// ncclSwitches returns the PCI nodes that NCCL's search sees above a function,
+// the nearest first.
+func (g *Graph) ncclSwitches(f *pci.Function) []*pci.Function { return flattenBroadcom(g.ncclNodes(f)) }
+
+// ncclNodes returns the PCI elements that NCCL's topology file has above a
+// function, the nearest first. NCCL goes up two levels at a time, which makes one node of a
 // switch's downstream and upstream port and leaves root ports out
 // (src/graph/xml.cc, ncclTopoGetXmlFromSys).
-func (g *Graph) ncclSwitches(f *pci.Function) []*pci.Function {
+func (g *Graph) ncclNodes(f *pci.Function) []*pci.Function {
 	// It reads addresses of four-digit domains only: below a VMD it sees a root.
 	if f.Address.Domain > 0xffff {
 		return nil
@@ -56,7 +60,7 @@ func (g *Graph) ncclSwitches(f *pci.Function) []*pci.Function {
 	for i := 1; i < len(up); i += 2 {
 		nodes = append(nodes, up[i])
 	}
-	return flattenBroadcom(nodes)
+	return nodes
 }
 
 // flattenBroadcom takes out the second level of Broadcom's Gen4 and Gen5

@@ -126,9 +126,10 @@ func (g *Graph) buildPair(x, n *Device) Pair {
 	for _, f := range sideA {
 		p.Hops = append(p.Hops, g.bridgeHop(f))
 	}
-	if common != nil {
+	switch {
+	case common != nil:
 		p.Hops = append(p.Hops, g.bridgeHop(common))
-	} else {
+	case !sameCard(a.Address, b.Address):
 		p.Hops = append(p.Hops, g.rootHops(a, b)...)
 	}
 	for _, f := range sideB {
@@ -136,6 +137,22 @@ func (g *Graph) buildPair(x, n *Device) Pair {
 	}
 	p.Hops = append(p.Hops, g.deviceHop(n, b))
 	return p
+}
+
+// Path is the path between any two devices, hop by hop from the first to the
+// second, as a Pair with their IDs. Preferred is set for a GPU and a NIC only.
+func (g *Graph) Path(from, to string) (Pair, bool) {
+	a, b := g.byID[from], g.byID[to]
+	if a == nil || b == nil {
+		return Pair{}, false
+	}
+	p := g.buildPair(a, b)
+	if pair, ok := g.Pair(from, to); ok {
+		p.Preferred = pair.Preferred
+	} else if pair, ok := g.Pair(to, from); ok {
+		p.Preferred, p.NCCL = pair.Preferred, pair.NCCL
+	}
+	return p, true
 }
 
 // rootHops are the host bridges, and between NUMA nodes those too.

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gdrcheck/gdrcheck/checks"
 	"github.com/gdrcheck/gdrcheck/report"
 )
 
@@ -27,7 +29,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 		Short: "Judge this node and say what to change",
 		Example: `  sudo gdrcheck check
   gdrcheck check -o table -o json=node.json
-  gdrcheck check --only acs-redirect,link-width
+  gdrcheck check --only acs-redirect,pcie-link-width
   sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
   gdrcheck check --root /host`,
 		Args: cobra.NoArgs,
@@ -52,6 +54,8 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 	f.BoolVar(&opts.Strict, "strict", false, "count warnings as failures")
 	f.BoolVarP(&opts.Verbose, "verbose", "v", false, "list what passed, too")
 	f.StringVar(&opts.Record, "record", "", "also write what was read to `FILE`, for --from")
+	must(cmd.RegisterFlagCompletionFunc("only", completeIDList))
+	must(cmd.RegisterFlagCompletionFunc("skip", completeIDList))
 	return cmd
 }
 
@@ -60,7 +64,15 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	doc := report.NewCheck(m, evaluate(m, *opts), readBuildInfo().Version)
+	outcome, err := checks.Run(m, checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict})
+	var unknown *checks.UnknownNameError
+	if errors.As(err, &unknown) {
+		return usagef("no check or area is called %q; see 'gdrcheck list'%s", unknown.Name, similar(unknown.Name))
+	}
+	if err != nil {
+		return err
+	}
+	doc := report.NewCheck(m, outcome, readBuildInfo().Version)
 	err = opts.Output.write(opts.IO, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {
 			return report.JSON(w, doc)
@@ -71,7 +83,7 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	if doc.ExitCode != exitReady {
+	if doc.ExitCode != checks.ExitOf(checks.Ready).Code {
 		return verdictError{doc.ExitCode}
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+
+	"github.com/gdrcheck/gdrcheck/checks"
 )
 
 const bugsURL = "https://github.com/gdrcheck/gdrcheck/issues"
@@ -32,15 +34,15 @@ func exitCode(stderr io.Writer, err error) int {
 	var usage usageError
 	switch {
 	case err == nil:
-		return exitReady
+		return checks.ExitOf(checks.Ready).Code
 	case errors.As(err, &verdict):
 		return verdict.code
 	case errors.As(err, &usage):
 		complain(stderr, err)
-		return exitUsage
+		return checks.ExitOf(checks.BadUsage).Code
 	}
 	complain(stderr, err)
-	return exitInternal
+	return checks.ExitOf(checks.ToolFailed).Code
 }
 
 func complain(stderr io.Writer, err error) {
@@ -48,22 +50,29 @@ func complain(stderr io.Writer, err error) {
 	fmt.Fprintf(stderr, "gdrcheck: %s\n", strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// run executes one command line. A panic becomes one line and an exit code.
-func run(s *streams, args []string) (code int) {
+// run executes one command line and returns its exit code.
+func run(s *streams, args []string) int {
+	return guard(s, func() error {
+		root := newRootCommand(s)
+		root.SetArgs(args)
+		err := root.Execute()
+		if err != nil && !s.started { // cobra's own errors: the command line was not understood
+			return usageError{err}
+		}
+		return err
+	})
+}
+
+// guard turns an error, or a panic, into one line and an exit code.
+func guard(s *streams, f func() error) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
 			fmt.Fprintf(s.Err, "gdrcheck: internal error: %v at %s; please report it with the output of 'gdrcheck version' at %s\n",
 				p, panicSite(), bugsURL)
-			code = exitInternal
+			code = checks.ExitOf(checks.ToolFailed).Code
 		}
 	}()
-	root := newRootCommand(s)
-	root.SetArgs(args)
-	err := root.Execute()
-	if err != nil && !s.started { // cobra's own errors: the command line was not understood
-		err = usageError{err}
-	}
-	return exitCode(s.Err, err)
+	return exitCode(s.Err, f())
 }
 
 // panicSite names the innermost frame outside the runtime; call it in a deferred function.

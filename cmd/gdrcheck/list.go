@@ -1,11 +1,42 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"io"
 
-func newListCommand(s *streams, runF func() error) *cobra.Command {
-	return &cobra.Command{Use: "list"}
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/report"
+)
+
+type listOptions struct {
+	IO     *streams
+	Output outputs
 }
 
-func newExplainCommand(s *streams, runF func() error) *cobra.Command {
-	return &cobra.Command{Use: "explain"}
+func newListCommand(s *streams, runF func(*listOptions) error) *cobra.Command {
+	opts := &listOptions{IO: s}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the checks",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if runF != nil {
+				return runF(opts)
+			}
+			return listRun(opts)
+		},
+	}
+	addOutputFlag(cmd, &opts.Output, "table", "json")
+	return cmd
+}
+
+func listRun(opts *listOptions) error {
+	list := report.Catalogue(checks.All())
+	return opts.Output.write(opts.IO, func(w io.Writer, format string, style report.Style) error {
+		if format == "json" {
+			return report.JSON(w, list)
+		}
+		return report.CatalogueTable(w, list, style)
+	})
 }

@@ -6,11 +6,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/gdrcheck/gdrcheck/internal/worker"
 )
 
 func main() {
-	if isWorker(os.Args) {
-		os.Exit(workerMain())
+	if worker.IsWorker(os.Args) {
+		os.Exit(worker.Main())
 	}
 	// With a handler a write to a closed pipe is an error instead of our death.
 	// Ignoring the signal would hand that down to the children.

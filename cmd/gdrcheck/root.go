@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/checks"
 )
 
 const rootLong = `gdrcheck tells whether GPUDirect RDMA can work on this node, and what breaks it.
@@ -13,14 +16,23 @@ It reads the PCI tree, the GPUs, the RDMA devices and the kernel, judges them, a
 names what to change. Nothing that runs on the node is disturbed. Run it as root to
 see everything.
 
-Exit codes: 0 ready, 1 not ready, 2 bad usage or input, 3 undetermined (nothing
-failed, but not all could be seen), 4 gdrcheck itself failed.`
+Exit codes:
+`
+
+// exitCodesHelp writes the exit code table for --help.
+func exitCodesHelp() string {
+	var b strings.Builder
+	for _, e := range checks.ExitCodes {
+		fmt.Fprintf(&b, "  %d  %s: %s\n", e.Code, e.Result, e.Meaning)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
 
 func newRootCommand(s *streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "gdrcheck",
 		Short: "Check whether GPUDirect RDMA can work on this node",
-		Long:  rootLong,
+		Long:  rootLong + exitCodesHelp(),
 		Example: `  sudo gdrcheck check
   gdrcheck check --example
   gdrcheck topo

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/worker"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -28,7 +29,7 @@ func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	f := cmd.Flags()
 	f.BoolVar(&o.Example, "example", false, "read the example node inside the binary instead of this machine")
 	f.StringVar(&o.Root, "root", "", "read the machine whose /sys and /proc are below `DIR`")
-	f.StringVar(&o.From, "from", "", "read a recording made with 'gdrcheck check --record FILE'")
+	f.StringVar(&o.From, "from", "", "read the recording in `FILE`, made with 'gdrcheck check --record'")
 	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "longest time to collect; what is not told by then counts as unknown")
 	must(cmd.MarkFlagDirname("root"))
 }
@@ -71,7 +72,7 @@ func (o *sourceOptions) open() (fact.Source, error) {
 	case o.From != "":
 		return openRecordingFile(o.From)
 	}
-	src, err := openTree(cmp.Or(o.Root, "/"))
+	src, err := fact.NewOS(cmp.Or(o.Root, "/"), &worker.Client{})
 	if err != nil {
 		return nil, usagef("cannot read %s: %w", cmp.Or(o.Root, "/"), pathCause(err))
 	}

@@ -8,12 +8,12 @@ import "github.com/gdrcheck/gdrcheck/internal/fact"
 type Facts struct {
 	KernelRelease fact.Value[string] `json:"kernel_release,omitzero"` // /proc/sys/kernel/osrelease
 	CommandLine   fact.Value[string] `json:"command_line,omitzero"`   // /proc/cmdline
-	// KernelConfig holds the CONFIG_ options that gdrcheck judges: "y", "m" or "n".
+	// KernelConfig holds the options that gdrcheck judges, "CONFIG_PCI_P2PDMA": "y", "m" or "n".
 	KernelConfig fact.Value[map[string]string] `json:"kernel_config,omitzero"`
 	Modules      fact.Value[[]Module]          `json:"modules,omitzero"` // loaded, of those that matter
 	// ModuleFiles tells for modules that matter whether a file to load exists for this kernel.
 	ModuleFiles []ModuleFile `json:"module_files,omitempty"`
-	// Modprobe holds the options lines of modprobe.d, in the order modprobe reads them.
+	// Modprobe holds the options lines of modprobe.d for modules that matter, in the order modprobe reads them.
 	Modprobe fact.Value[[]ModprobeOption] `json:"modprobe,omitzero"`
 	// Symbols: whether /proc/kallsyms lists a symbol that gdrcheck asks for.
 	Symbols       map[string]fact.Value[bool] `json:"symbols,omitempty"`
@@ -30,7 +30,7 @@ type Facts struct {
 	Limits        fact.Value[Limits]          `json:"limits,omitzero"`
 	Nodes         []DeviceNode                `json:"device_nodes,omitempty"` // /dev/nvidia*, /dev/gdrdrv, /dev/kfd, …
 	CharMajors    fact.Value[map[string]int]  `json:"char_majors,omitzero"`   // /proc/devices, of those that matter
-	MemoryPeers   fact.Value[[]string]        `json:"memory_peers,omitzero"`  // /sys/kernel/mm/memory_peers/*
+	MemoryPeers   fact.Value[[]string]        `json:"memory_peers,omitzero"`  // clients (nv_mem, amdkfd) below /sys/kernel/mm/memory_peers or its like
 	Names         fact.Value[Names]           `json:"names,omitzero"`
 	Root          fact.Value[bool]            `json:"root,omitzero"` // this process runs as uid 0
 }
@@ -55,7 +55,8 @@ type ModuleFile struct {
 	License  fact.Value[string] `json:"license,omitzero"`
 }
 
-// ModprobeOption is one "options MODULE NAME=VALUE" of modprobe.d.
+// ModprobeOption is one "options MODULE NAME=VALUE" of modprobe.d. Module has
+// underscores, as /sys/module does.
 type ModprobeOption struct {
 	Module string `json:"module"`
 	Name   string `json:"name"`

@@ -132,7 +132,14 @@ func (l *Library) has(fn string) bool {
 func source(fn string) string { return "nvml:" + fn }
 
 // ask calls one function, if the library has it, and gives its answer a state.
-func ask[T any](l *Library, fn string, call func() (T, nvml.Return)) fact.Value[T] {
+// go-nvml panics over a library that says it filled in more than it was given
+// room for; that is the failure of this one field.
+func ask[T any](l *Library, fn string, call func() (T, nvml.Return)) (out fact.Value[T]) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = fact.Missing[T](fact.Failed, source(fn), fmt.Sprint("panic: ", p))
+		}
+	}()
 	if !l.has(fn) {
 		return fact.Missing[T](fact.Unsupported, source(fn), "this NVML library has no "+fn)
 	}

@@ -19,13 +19,15 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/internal/nvml"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/verbs"
 )
 
 // Variables that put a test double, by path, in the place of a library. What
 // answers then is recorded as subject gpu.SubjectDouble.
 const (
-	NVMLLibraryEnv = "GDRCHECK_NVML_LIBRARY"
-	CUDALibraryEnv = "GDRCHECK_CUDA_LIBRARY"
+	NVMLLibraryEnv  = "GDRCHECK_NVML_LIBRARY"
+	CUDALibraryEnv  = "GDRCHECK_CUDA_LIBRARY"
+	VerbsLibraryEnv = "GDRCHECK_VERBS_LIBRARY"
 )
 
 // asks are the questions a worker answers.
@@ -47,6 +49,7 @@ func askFiles(s *session, paths []string) {
 
 // askNVML asks the system and then each GPU. args may hold gpu.Brief.
 func askNVML(s *session, args []string) {
+	dieOfSignals()
 	double := s.double(NVMLLibraryEnv)
 	brief := slices.Contains(args, gpu.Brief)
 	var lib *nvml.Library
@@ -64,6 +67,7 @@ func askNVML(s *session, args []string) {
 }
 
 func askCUDA(s *session, _ []string) {
+	dieOfSignals()
 	double := s.double(CUDALibraryEnv)
 	var lib *cuda.Library
 	ok := s.gate(gpu.SubjectSystem, func() fact.Record {
@@ -107,11 +111,17 @@ func (s *session) part(data any) {
 	}
 }
 
-// askVerbs is where the probe of libibverbs goes.
 func askVerbs(s *session, devices []string) {
+	dieOfSignals()
+	double := s.double(VerbsLibraryEnv)
 	for _, d := range devices {
 		s.subject(d, func() fact.Record {
-			return fact.Record{State: fact.Unsupported, Source: "verbs", Reason: errNoVerbs.Error()}
+			s.at("libibverbs")
+			p, err := verbs.Probe(double, d)
+			if err != nil {
+				return toRecord(fact.FromError[rdma.VerbsProbe](err, "verbs"))
+			}
+			return toRecord(fact.Of(p, "verbs"))
 		})
 	}
 }

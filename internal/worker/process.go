@@ -80,16 +80,18 @@ func start(req request) (*process, error) {
 		return nil, fmt.Errorf("starting a worker: %w", err)
 	}
 	_, _, _ = in[0].Close(), errs[1].Close(), out[1].Close()
-	p := &process{
-		proc: proc, stdin: in[1], answers: out[0], lines: bufio.NewReaderSize(out[0], 64<<10),
-		exited: make(chan *os.ProcessState, 1),
-	}
+	p := newReader(out[0])
+	p.proc, p.stdin, p.exited = proc, in[1], make(chan *os.ProcessState, 1)
 	p.stderr.done = make(chan struct{})
 	go p.stderr.read(errs[0])
 	go p.reap()
 	// In a goroutine: a worker that dies before it reads would block us.
 	go func() { _, _ = p.stdin.Write(append(line, '\n')) }()
 	return p, nil
+}
+
+func newReader(answers *os.File) *process {
+	return &process{answers: answers, lines: bufio.NewReaderSize(answers, 64<<10)}
 }
 
 func enlarge(f *os.File) {
@@ -118,14 +120,12 @@ func environment(env []string) []string {
 	out := slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		switch name {
-		case "LD_PRELOAD", "LD_AUDIT", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "GOTRACEBACK":
+		case "LD_PRELOAD", "LD_AUDIT", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER":
 			return true
 		}
 		return false
 	})
-	// GOTRACEBACK=none: after a SIGSEGV in a library the name of the signal
-	// is what stderr's tail should hold, not register contents.
-	return append(out, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "GOTRACEBACK=none")
+	return append(out, "CUDA_DEVICE_ORDER=PCI_BUS_ID")
 }
 
 // reap waits for the process, forever if need be: nobody waits for reap.
@@ -219,7 +219,8 @@ func (p *process) readLine() ([]byte, error) {
 // moment only for the kernel's word and for the rest of stderr.
 func (p *process) ending() string {
 	const moment = 200 * time.Millisecond
-	timeout := time.After(moment)
+	timeout, cancel := context.WithTimeout(context.Background(), moment)
+	defer cancel()
 	how := "the worker closed its answers and did not end"
 	select {
 	case st := <-p.exited:
@@ -228,11 +229,11 @@ func (p *process) ending() string {
 		} else {
 			how = fmt.Sprintf("the worker ended with exit status %d", st.ExitCode())
 		}
-	case <-timeout:
+	case <-timeout.Done():
 	}
 	select {
 	case <-p.stderr.done:
-	case <-timeout:
+	case <-timeout.Done():
 	}
 	if t := p.stderr.text(); t != "" {
 		how += ": " + t

@@ -11,12 +11,11 @@ package verbs
 import "C"
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"unsafe"
 
@@ -24,34 +23,19 @@ import (
 	"github.com/gdrcheck/gdrcheck/rdma"
 )
 
-// soname is what is loaded unless the environment names another library, a
-// test double for one.
-const (
-	soname     = "libibverbs.so.1"
-	libraryEnv = "GDRCHECK_VERBS_LIBRARY"
-)
+const soname = "libibverbs.so.1"
 
-// table is loaded once: libibverbs cannot be unloaded safely.
-var table = sync.OnceValues(func() (*C.struct_gdr_verbs, error) {
-	name := soname
-	if env := os.Getenv(libraryEnv); env != "" {
-		name = env
-	}
-	return load(name)
-})
-
-// load fills a table that lives as long as the process. The error wraps
+// load fills a table of the library's functions. The error wraps
 // fs.ErrNotExist where the loader finds no such library.
 func load(name string) (*C.struct_gdr_verbs, error) {
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
-	t := (*C.struct_gdr_verbs)(C.calloc(1, C.sizeof_struct_gdr_verbs))
+	t := new(C.struct_gdr_verbs)
 	reason := C.gdr_verbs_load(t, cname)
 	if reason == nil {
 		return t, nil
 	}
 	defer C.free(unsafe.Pointer(reason))
-	C.free(unsafe.Pointer(t))
 	// dlerror's words are all that tells a missing library from a broken one.
 	text := C.GoString(reason)
 	if strings.HasPrefix(text, name+": cannot open shared object file: No such file") {
@@ -62,11 +46,12 @@ func load(name string) (*C.struct_gdr_verbs, error) {
 
 // Probe asks libibverbs about one RDMA device without moving data: firmware,
 // ports, and whether a dma-buf could be registered. What it opens it closes.
+// path is a test double to load instead of the system's library, or empty.
 //
 // The error wraps fs.ErrNotExist without the library, syscall.ENODEV without
 // the device, and otherwise the errno that the library gave.
-func Probe(device string) (rdma.VerbsProbe, error) {
-	t, err := table()
+func Probe(path, device string) (rdma.VerbsProbe, error) {
+	t, err := load(cmp.Or(path, soname))
 	if err != nil {
 		return rdma.VerbsProbe{}, err
 	}

@@ -1,0 +1,72 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+var gpuNICPath = Check{
+	ID: "gpu-nic-path", Title: "each GPU has a NIC below its own switch", Area: AreaPCIe, Severity: SeverityError, Rung: RungPath,
+	DependsOn: []string{"gpu-present", "rdma-device-present"},
+	Why:       "Below a shared PCIe switch GPU and NIC exchange data without touching the CPU. Across a host bridge it is slower on many platforms, and NCCL does not use GPUDirect RDMA there unless told to.",
+	Fix:       []string{"Move the NIC to a slot below the GPU's switch, or choose the GPU–NIC pairs that gdrcheck topo marks"},
+	Refs: []string{
+		"https://docs.nvidia.com/cuda/gpudirect-rdma/#supported-systems",
+		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-net-gdr-level-formerly-nccl-ib-gdr-level",
+		"https://github.com/NVIDIA/nccl/issues/1151",
+		"https://github.com/NVIDIA/nccl/issues/1464",
+	},
+	Subjects: EachGPU,
+	Eval:     evalGPUNICPath,
+}
+
+func evalGPUNICPath(c *Case) {
+	best := c.Graph.Affinity()[c.Subject.ID]
+	if len(best) == 0 {
+		c.Unknown("cannot tell: none of the RDMA NICs is one for compute")
+		return
+	}
+	class := c.Graph.Class(c.Subject.ID, best[0])
+	c.Row("path to "+strings.Join(best, ", "), string(class), "topo:PCI tree and NUMA nodes")
+	c.Want("%s or better", c.Thresholds.PathGood)
+	nics := strings.Join(best, ", ")
+	switch {
+	case class.Rank() <= c.Thresholds.PathGood.Rank():
+		c.Pass("%s to %s", class, nics)
+	case coherent(c.Subject.GPU) && class.Rank() <= topo.ClassNODE.Rank():
+		c.Pass("%s to %s, over the coherent CPU link (C2C)", class, nics)
+	case c.Platform.Virt == Guest:
+		c.Info("%s to %s, as the guest's flat PCI topology shows it; the real path is the host's", class, nics)
+		c.Unsure("unless the topology is mirrored or NCCL_TOPO_FILE gives it, NCCL takes this path for what it looks like and may copy through the CPU")
+	case class == topo.ClassUnknown:
+		c.Lower(SeverityWarning)
+		c.Unknown("cannot tell the path to %s: no common bridge, and the kernel gives a side no NUMA node", nics)
+		c.Fix("Look for a NUMA or ACPI SLIT setting in the BIOS; see: gdrcheck topo --explain " + c.Subject.ID + " " + best[0])
+	case c.Thresholds.PathPromised != "" && class.Rank() > c.Thresholds.PathPromised.Rank():
+		c.Fail("%s to its best NIC (%s): on a %s every GPU has one at %s", class, nics, c.Platform.Preset, c.Thresholds.PathPromised)
+		c.Fix("Look for a NIC that is missing from the bus: lspci | grep -Ei 'mellanox|infiniband'; gdrcheck topo",
+			"Reseat the NIC of this GPU's switch; see: gdrcheck topo -o tree")
+	default:
+		c.Warn("%s to its best NIC (%s): the path %s", class, nics, crossing(class))
+		c.Fix(fmt.Sprintf("Move a NIC below %s's switch, if the chassis has one; see: gdrcheck topo --explain %s %s", c.Subject.ID, c.Subject.ID, best[0]))
+		if class == topo.ClassPHB || class == topo.ClassNODE {
+			c.Fix("NCCL uses GPUDirect RDMA at this distance only with NCCL_NET_GDR_LEVEL=PHB: measure both")
+		} else {
+			c.Fix("NCCL uses GPUDirect RDMA at this distance only with NCCL_NET_GDR_LEVEL=SYS, which is seldom faster: measure both")
+		}
+		c.Unsure("some CPUs forward peer traffic at full speed: a bandwidth test tells")
+	}
+}
+
+func crossing(class topo.Class) string {
+	switch class {
+	case topo.ClassPHB:
+		return "crosses a host bridge in the CPU"
+	case topo.ClassNODE:
+		return "crosses two host bridges of one NUMA node"
+	default:
+		return "crosses the link between CPU sockets"
+	}
+}

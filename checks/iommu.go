@@ -1,0 +1,78 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+)
+
+var iommuTranslation = Check{
+	ID: "iommu", Title: "the IOMMU does not translate for GPUs and NICs", Area: AreaPCIe, Severity: SeverityWarning, Rung: RungACS,
+	Why: "A translating IOMMU makes peer addresses its own: transfers between GPU and NIC may be refused, hang, vanish without an error, or take the way over the root complex.",
+	Fix: []string{"Boot with iommu=pt (x86) or iommu.passthrough=1 (Arm)"},
+	Refs: []string{
+		"https://docs.kernel.org/admin-guide/kernel-parameters.html",
+		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+		"https://github.com/NVIDIA/nccl/issues/1737",
+		"https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1324",
+	},
+	Subjects: EachEndpoint,
+	Eval:     evalIOMMU,
+}
+
+func evalIOMMU(c *Case) {
+	f := c.Subject.Function
+	if f == nil {
+		c.NotApplicable("no PCI function is known for it")
+		return
+	}
+	group, ok := Need(c, "IOMMU group", f.IOMMUGroup, f.Dir)
+	if !ok {
+		if c.Platform.Virt == Guest {
+			c.Pass("no IOMMU in this guest")
+		} else {
+			c.Pass("no IOMMU is active")
+		}
+		return
+	}
+	kind, ok := Need(c, "IOMMU domain", f.IOMMUGroupType, f.Dir)
+	c.Want("identity")
+	if !ok {
+		c.Unknown("cannot tell whether the IOMMU translates: this kernel does not show the type of group %d", group)
+		c.Fix("See the kernel log: dmesg | grep -i 'iommu.*default domain type'")
+		return
+	}
+	switch {
+	case kind == "identity":
+		c.Pass("IOMMU in pass-through (identity)")
+	case f.Driver.Or("") == "vfio-pci":
+		c.NotApplicable("reserved for a virtual machine (vfio-pci)")
+	case strings.HasPrefix(kind, "DMA"):
+		c.Warn("the IOMMU translates for it (%s)", kind)
+		c.Fix(passThrough(c)...)
+		c.Unsure("some platforms route translated peer traffic correctly: a transfer with data verification tells")
+	default:
+		c.Info("IOMMU domain %q: a driver manages it itself", kind)
+	}
+}
+
+// passThrough are the steps that put the IOMMU into pass-through.
+func passThrough(c *Case) []string {
+	arg := "iommu=pt"
+	switch {
+	case c.Platform.Arch == "aarch64":
+		arg = "iommu.passthrough=1"
+	case c.Machine.Host.CPU.Vendor.Or("") == "GenuineIntel":
+		arg = "intel_iommu=on iommu=pt"
+	}
+	if line, state := See(c, "kernel command line", c.Machine.Host.CommandLine); state == fact.Known && strings.Contains(" "+line+" ", " "+arg+" ") {
+		return []string{
+			fmt.Sprintf("The kernel command line has %s already and the IOMMU translates all the same: memory encryption (SME, SEV, TDX) forces that; turn it off in the BIOS if it is not needed", arg),
+		}
+	}
+	return []string{
+		fmt.Sprintf("Add '%s' to GRUB_CMDLINE_LINUX in /etc/default/grub", arg),
+		"Then: sudo update-grub (RHEL: sudo grub2-mkconfig -o /boot/grub2/grub.cfg), and reboot",
+	}
+}

@@ -1,0 +1,255 @@
+package checks
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/internal/host"
+	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+// The addresses of goodNode: a root port, a switch, and below it a GPU and a NIC.
+const (
+	rootPort = "0000:00:01.0"
+	uplink   = "0000:01:00.0"
+	gpuPort  = "0000:02:00.0"
+	nicPort  = "0000:02:01.0"
+	gpuAddr  = "0000:03:00.0"
+	nicAddr  = "0000:04:00.0"
+)
+
+func at(s string) pci.Address {
+	a, err := pci.ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+func known[T any](v T) fact.Value[T] { return fact.Of(v, "test") }
+
+func absent[T any]() fact.Value[T] { return fact.Missing[T](fact.Absent, "test", "not there") }
+
+func denied[T any](v *fact.Value[T]) {
+	*v = fact.Missing[T](fact.Denied, v.Source, "permission denied")
+}
+
+func gen5x16() pci.Link {
+	return pci.Link{SpeedGTPerSec: 32, Width: 16, MaxSpeedGTPerSec: 32, MaxWidth: 16}
+}
+
+func function(addr, parent string, class pci.Class, port pci.PortType) pci.Function {
+	f := pci.Function{
+		Address: at(addr), Dir: "/sys/bus/pci/devices/" + addr, HostBridge: "pci0000:00",
+		Class: known(class), NUMANode: known(0), Link: fact.Of(gen5x16(), "current_link_speed"),
+		IOMMUGroup:     fact.Missing[int](fact.Absent, "iommu_group", "no IOMMU"),
+		IOMMUGroupType: fact.Missing[string](fact.Absent, "iommu_group/type", "no IOMMU"),
+		PhysFn:         absent[pci.Address](),
+		Config:         pci.Config{PortType: known(port), MPSBytes: known(512), ACS: absent[pci.ACS](), ReBAR: absent[[]pci.ReBAR](), ATS: absent[bool]()},
+	}
+	if parent != "" {
+		p := at(parent)
+		f.Parent = &p
+	}
+	return f
+}
+
+// goodNode is a bare-metal machine on which every check passes: one GPU and one
+// RoCE NIC below a switch.
+func goodNode() *topo.Machine {
+	const bridge, display, ethernet = pci.ClassPCIBridge << 8, pci.Class3D << 8, pci.ClassEthernet << 8
+	m := &topo.Machine{Origin: "live", PCI: []pci.Function{
+		function(rootPort, "", bridge, pci.PortRoot),
+		function(uplink, rootPort, bridge, pci.PortUpstream),
+		function(gpuPort, uplink, bridge, pci.PortDownstream),
+		function(nicPort, uplink, bridge, pci.PortDownstream),
+		function(gpuAddr, gpuPort, display, pci.PortEndpoint),
+		function(nicAddr, nicPort, ethernet, pci.PortEndpoint),
+	}}
+	for _, port := range []string{gpuPort, nicPort} {
+		fn(m, port).Config.ACS = fact.Of(pci.ACS{Cap: 0x5f}, "config")
+	}
+	fn(m, gpuAddr).BARs = fact.Of([]pci.BAR{{Index: 0, SizeBytes: 16 << 20, Flags: 0x200}, {Index: 1, SizeBytes: 128 << 30, Flags: 0x102200}}, "resource")
+	m.GPU = gpu.Facts{
+		GPUs: []gpu.GPU{{
+			Index: 0, Vendor: gpu.VendorNVIDIA, Addr: at(gpuAddr), Name: "NVIDIA H100 80GB HBM3",
+			NVML: fact.Of(gpu.NVMLDevice{
+				BAR1:   fact.Of(gpu.Memory{TotalBytes: 128 << 30}, "nvml:nvmlDeviceGetBAR1MemoryInfo"),
+				Memory: fact.Of(gpu.Memory{TotalBytes: 80 << 30}, "nvml:nvmlDeviceGetMemoryInfo_v2"),
+			}, "nvml:nvmlDeviceGetHandleByIndex"),
+			CUDA: fact.Of(gpu.CUDADevice{
+				GPUDirectRDMA: fact.Of(1, "cuda:cuDeviceGetAttribute(116)"),
+				DMABuf:        fact.Of(1, "cuda:cuDeviceGetAttribute(124)"),
+			}, "cuda:cuDeviceGet"),
+		}},
+		NVIDIA: gpu.NVIDIA{
+			Version: fact.Of("580.95.05", "/proc/driver/nvidia/version"),
+			Flavour: fact.Of("open", "/proc/driver/nvidia/version"),
+			Params: fact.Of(map[string]string{"EnableStreamMemOPs": "0", "DmaRemapPeerMmio": "1", "GrdmaPciTopoCheckOverride": "0",
+				"RegistryDwords": `""`, "RmProfilingAdminOnly": "1"}, "/proc/driver/nvidia/params"),
+		},
+	}
+	m.RDMA = rdma.Facts{
+		Devices: []rdma.Device{goodNIC("mlx5_0", nicAddr, "ens1")},
+		Listed:  fact.Of(1, "/sys/class/infiniband"),
+		NetDevs: []rdma.NetDev{{Name: "ens1", PCI: known(at(nicAddr)), Carrier: known(true)}},
+		RDMACM:  rdma.CharDev{Node: known(fact.Info{}), Access: known(true)},
+	}
+	m.Host = host.Facts{
+		KernelRelease: fact.Of("6.8.0-45-generic", "/proc/sys/kernel/osrelease"),
+		CommandLine:   fact.Of("quiet", "/proc/cmdline"),
+		KernelConfig:  fact.Of(map[string]string{"CONFIG_DMA_SHARED_BUFFER": "y"}, "/boot/config"),
+		Modules:       fact.Of([]host.Module{{Name: "nvidia_peermem", Version: known("580.95.05")}}, "/proc/modules"),
+		Modprobe:      fact.Of([]host.ModprobeOption{}, "/etc/modprobe.d"),
+		Hypervisor:    absent[string](),
+		Container:     absent[string](),
+		CPU:           host.CPU{Arch: known("x86_64"), Vendor: known("GenuineIntel")},
+		NUMA:          known([]host.NUMANode{{ID: 0, CPUs: "0-31"}, {ID: 1, CPUs: "32-63"}}),
+		Limits:        fact.Of(host.Limits{MemlockSoft: 1<<64 - 1, MemlockHard: 1<<64 - 1}, "limits:self"),
+		Root:          known(true),
+	}
+	return m
+}
+
+func goodNIC(name, addr, netdev string) rdma.Device {
+	return rdma.Device{
+		Name: name, Dir: "/sys/class/infiniband/" + name, PCI: known(at(addr)), Driver: fact.Of("mlx5_core", "device/driver"),
+		Transport: known(rdma.RoCE), BoardID: known("MT_0000000838"), HCAType: known("MT4129"),
+		Model: known(rdma.Model{Name: "ConnectX-7", MaxGbps: 400, GPUDirect: "dmabuf+peermem"}),
+		Verbs: fact.Of(rdma.VerbsProbe{DMABufErrno: fact.Of(9, "verbs:ibv_reg_dmabuf_mr")}, "verbs:ibv_open_device"),
+		Uverbs: []rdma.CharDev{{Name: "uverbs0", Dev: known("231:192"),
+			Node: fact.Of(fact.Info{Mode: 0o666}, "/dev/infiniband/uverbs0"), Access: fact.Of(true, "/dev/infiniband/uverbs0")}},
+		Ports: []rdma.Port{{
+			Number: 1, State: fact.Of("ACTIVE", "ports/1/state"), PhysState: fact.Of("LinkUp", "ports/1/phys_state"),
+			LinkLayer: known("Ethernet"), NetDev: known(netdev),
+			Rate: fact.Of(rdma.Rate{BitsPerSec: 400e9, Text: "400 Gb/sec (4X NDR)"}, "ports/1/rate"),
+			GIDs: []rdma.GID{
+				{Index: 0, GID: "fe80:0000:0000:0000:0000:00ff:fe00:0001", Type: known("IB/RoCE v1"), NetDev: known(netdev)},
+				{Index: 3, GID: "0000:0000:0000:0000:0000:ffff:c0a8:0001", Type: known("RoCE v2"), NetDev: known(netdev)},
+			},
+			GIDTable: known(256),
+		}},
+	}
+}
+
+func fn(m *topo.Machine, addr string) *pci.Function {
+	i := slices.IndexFunc(m.PCI, func(f pci.Function) bool { return f.Address == at(addr) })
+	return &m.PCI[i]
+}
+
+func port(m *topo.Machine) *rdma.Port { return &m.RDMA.Devices[0].Ports[0] }
+
+func nic(m *topo.Machine) *rdma.Device { return &m.RDMA.Devices[0] }
+
+func guest(m *topo.Machine) { m.Host.Hypervisor = known("kvm") }
+
+// verdictCase is one row of a check's table: a change to the good node, and
+// what the check must then say of a subject.
+type verdictCase struct {
+	name    string
+	change  func(*topo.Machine)
+	subject string
+	want    Verdict
+	say     string // part of the message
+	fix     string // part of a fix line; empty: not looked at
+}
+
+func runCases(t *testing.T, id string, cases []verdictCase) {
+	t.Helper()
+	check, ok := Lookup(id)
+	if !ok {
+		t.Fatalf("no check %s", id)
+	}
+	seen := map[Verdict]bool{}
+	for _, tc := range cases {
+		seen[tc.want] = true
+		t.Run(tc.name, func(t *testing.T) {
+			m := goodNode()
+			if tc.change != nil {
+				tc.change(m)
+			}
+			f := findingOf(t, m, check, tc.subject)
+			if f.Verdict != tc.want || !strings.Contains(f.Message, tc.say) {
+				t.Errorf("got %s %q, want %s with %q", f.Verdict, f.Message, tc.want, tc.say)
+			}
+			fix := strings.Join(append(slices.Clone(f.Fix), f.Unsure), "\n")
+			if !strings.Contains(fix, tc.fix) {
+				t.Errorf("fix %q lacks %q", fix, tc.fix)
+			}
+			checkFinding(t, f)
+		})
+	}
+	if !seen[Pass] || len(seen) < 3 {
+		t.Errorf("%s: the table shows %d verdicts; want a pass and at least two others", id, len(seen))
+	}
+}
+
+// findingOf runs one check alone, without those it depends on.
+func findingOf(t *testing.T, m *topo.Machine, check Check, subject string) Finding {
+	t.Helper()
+	n, err := NewNode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := runCheck(n, &check, nil)
+	for _, f := range found {
+		if f.Subject == subject {
+			return f
+		}
+	}
+	t.Fatalf("%s has no finding on %q, only %v", check.ID, subject, found)
+	return Finding{}
+}
+
+// checkFinding holds what is true of every finding, whatever the check.
+func checkFinding(t *testing.T, f Finding) {
+	t.Helper()
+	if f.Message == "" || strings.Contains(f.Message, "%!") || strings.Contains(f.Message, "gdrcheck's own error") {
+		t.Errorf("bad message %q", f.Message)
+	}
+	for _, e := range f.Evidence {
+		if e.Name == "" || e.Got == "" || strings.Contains(e.Got, "{") {
+			t.Errorf("evidence %+v is not for people", e)
+		}
+	}
+	switch f.Verdict {
+	case Warn, Fail:
+		if len(f.Fix) == 0 || f.Why == "" || len(f.Refs) == 0 || len(f.Evidence) == 0 {
+			t.Errorf("%s without fix, why, refs or evidence: %+v", f.Verdict, f)
+		}
+	case Unknown:
+		if len(f.Fix) == 0 && !strings.Contains(f.Message, "cannot tell") {
+			t.Errorf("unknown does not say how to see it: %+v", f)
+		}
+	case Pass, Info, NotApplicable, Blocked:
+	}
+	for _, line := range f.Fix {
+		if line == "" || strings.Contains(line, "%!") {
+			t.Errorf("bad fix line %q", line)
+		}
+	}
+}
+
+// clone copies a machine through JSON, as a recording does.
+func clone(t *testing.T, m *topo.Machine) *topo.Machine {
+	t.Helper()
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(topo.Machine)
+	if err := json.Unmarshal(b, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func containsAny(s string, words ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) })
+}

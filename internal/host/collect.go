@@ -1,0 +1,99 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+)
+
+// Collect reads the node itself. Nothing here fails as a whole: what could not
+// be read says so in its value.
+func Collect(ctx context.Context, src fact.Source) Facts {
+	caller := fact.ReadCaller(src)
+	cpuinfo := text(src, "/proc/cpuinfo")
+	f := Facts{
+		KernelRelease: text(src, "/proc/sys/kernel/osrelease"),
+		CommandLine:   text(src, "/proc/cmdline"),
+		Tainted:       fact.Parsed(src, "", "/proc/sys/kernel/tainted", parseUint),
+		SecureBoot:    secureBoot(ctx, src),
+		Lockdown:      fact.Parsed(src, "", "/sys/kernel/security/lockdown", ParseLockdown),
+		IOMMU:         iommu(src),
+		DMI:           dmi(src),
+		CPU:           cpu(src, cpuinfo),
+		NUMA:          numa(src),
+		NUMABalancing: fact.Parsed(src, "", "/proc/sys/kernel/numa_balancing", strconv.Atoi),
+		Modules:       modules(src),
+		Nodes:         deviceNodes(src, caller),
+		CharMajors:    fact.Parsed(src, "", "/proc/devices", ParseCharMajors),
+		MemoryPeers:   memoryPeers(src),
+		Container:     container(src),
+		Limits:        askOne[Limits](ctx, src, fact.AskLimits, "self"),
+		Names:         askOne[Names](ctx, src, fact.AskGHW, "system"),
+		Root:          fact.As(caller, caller.V.UID == 0),
+	}
+	f.Modprobe = modprobe(src, f.CommandLine)
+	f.KernelConfig = kernelConfig(src, f.KernelRelease.V)
+	f.ModuleFiles = moduleFiles(src, f.KernelRelease, f.Modules)
+	f.Symbols = symbols(src, f.Modules)
+	f.Hypervisor = hypervisor(src, cpuinfo, f.DMI)
+	return f
+}
+
+func text(src fact.Source, path string) fact.Value[string] { return fact.Text(src, "", path) }
+
+func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
+
+// askOne asks a question that has one subject.
+func askOne[T any](ctx context.Context, src fact.Source, question, subject string) fact.Value[T] {
+	recs, err := src.Ask(ctx, question)
+	for _, r := range recs {
+		if r.Subject != subject {
+			continue
+		}
+		v := fact.Decode[T](r)
+		if v.Source == "" {
+			v.Source = question
+		}
+		return v
+	}
+	if err == nil {
+		err = errors.New("no answer")
+	}
+	return fact.FromError[T](err, question)
+}
+
+// first returns the first value that is Known, else the first that is not
+// Absent; if all are, an Absent one that names every place looked at.
+func first[T any](values ...fact.Value[T]) fact.Value[T] {
+	var places []string
+	var unseen *fact.Value[T]
+	for i, v := range values {
+		switch {
+		case v.State == fact.Known:
+			return v
+		case v.State != fact.Absent && unseen == nil:
+			unseen = &values[i]
+		}
+		places = append(places, v.Source)
+	}
+	if unseen != nil {
+		return *unseen
+	}
+	return fact.Missing[T](fact.Absent, places[0], "none of "+strings.Join(places, ", "))
+}
+
+// names lists a directory.
+func names(src fact.Source, dir string) fact.Value[[]string] {
+	list, err := src.ReadDir(dir)
+	if err != nil {
+		return fact.FromError[[]string](err, dir)
+	}
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i] = e.Name
+	}
+	return fact.Of(out, dir)
+}
