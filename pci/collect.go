@@ -53,6 +53,11 @@ func Collect(ctx context.Context, src fact.Source, opt Options) ([]Function, err
 			fns = append(fns, Function{Address: a, Dir: Devices + "/" + e.Name})
 		}
 	}
+	for i := range fns { // links never hang: the tree is whole whatever comes
+		if target, err := src.Readlink(fns[i].Dir); err == nil {
+			fns[i].Parent, fns[i].HostBridge = parsePlace(target)
+		}
+	}
 	slices.SortFunc(fns, func(a, b Function) int { return a.Address.Compare(b.Address) })
 
 	readAll(ctx, src, fns, opt.Workers)
@@ -94,7 +99,8 @@ func readAll(ctx context.Context, src fact.Source, fns []Function, workers int) 
 	defer func() {
 		for i := range fns {
 			if !got[i] {
-				notReached(&fns[i], context.Cause(ctx))
+				late := unreachable{fmt.Errorf("not read in time: %w", context.Cause(ctx))}
+				readFunction(late, &fns[i])
 			}
 		}
 	}()
@@ -111,24 +117,19 @@ func readAll(ctx context.Context, src fact.Source, fns []Function, workers int) 
 	}
 }
 
-// notReached marks the values that checks and topology ask for as Failed.
-func notReached(fn *Function, cause error) {
-	why := "not read in time: " + cause.Error()
-	fn.Vendor = fact.Missing[ID](fact.Failed, "vendor", why)
-	fn.Device = fact.Missing[ID](fact.Failed, "device", why)
-	fn.Class = fact.Missing[Class](fact.Failed, "class", why)
-	fn.Driver = fact.Missing[string](fact.Failed, "driver", why)
-	fn.NUMANode = fact.Missing[int](fact.Failed, "numa_node", why)
-	fn.IOMMUGroup = fact.Missing[int](fact.Failed, "iommu_group", why)
-	fn.Link = fact.Missing[Link](fact.Failed, "current_link_speed", why)
-	fn.BARs = fact.Missing[[]BAR](fact.Failed, "resource", why)
+// unreachable is a Source that answers everything with one error.
+type unreachable struct{ err error }
+
+func (u unreachable) ReadFile(string) ([]byte, error)      { return nil, u.err }
+func (u unreachable) ReadDir(string) ([]fact.Entry, error) { return nil, u.err }
+func (u unreachable) Readlink(string) (string, error)      { return "", u.err }
+func (u unreachable) Stat(string) (fact.Info, error)       { return fact.Info{}, u.err }
+func (u unreachable) Ask(context.Context, string, ...string) ([]fact.Record, error) {
+	return nil, u.err
 }
 
 func readFunction(src fact.Source, fn *Function) {
 	dir := fn.Dir
-	if target, err := src.Readlink(dir); err == nil {
-		fn.Parent, fn.HostBridge = parsePlace(target)
-	}
 	readIDs(src, fn)
 	fn.Revision = fact.Parsed(src, dir, "revision", parseRevision)
 	fn.Driver = fact.LinkBase(src, dir, "driver")
@@ -319,10 +320,13 @@ func inScope(fns []Function, scope ConfigScope) func(Address) bool {
 }
 
 // IsEnd says whether the function is of a kind that GPUDirect paths end at: a
-// display controller, an accelerator, a network controller.
+// display controller, an accelerator, a network controller, an mlx5 Data Direct
+// function, whose class is none of these.
 func (f *Function) IsEnd() bool {
+	const mellanox, dataDirect = 0x15b3, 0x2100
 	c, ok := f.Class.Get()
-	return ok && (c.Base() == ClassDisplay || c.Base() == ClassNetwork || c.Sub() == ClassAccelerator)
+	return ok && (c.Base() == ClassDisplay || c.Base() == ClassNetwork || c.Sub() == ClassAccelerator ||
+		c.Sub() == ClassSerialIB || f.Vendor.V == mellanox && f.Device.V == dataDirect)
 }
 
 func configOf(fn *Function, raw fact.Value[[]byte]) Config {

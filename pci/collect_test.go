@@ -341,8 +341,11 @@ func TestCollectHangs(t *testing.T) {
 				t.Errorf("reason %q", f.Link.Reason)
 			}
 		}
-		if f.Vendor.State != want {
+		if f.Vendor.State != want || f.LocalCPUs.State != want {
 			t.Errorf("%s: %v, want %v", f.Address, f.Vendor.State, want)
+		}
+		if f.HostBridge == "" {
+			t.Errorf("%s: lost its place", f.Address)
 		}
 	}
 }
@@ -400,5 +403,36 @@ func TestCollectMany(t *testing.T) {
 	}
 	if d := time.Since(start); d > 20*time.Second { // a quarter of a second where nothing else runs
 		t.Errorf("took %v", d)
+	}
+}
+
+// TestThisMachine compares with lspci on the machine that runs the test.
+func TestThisMachine(t *testing.T) {
+	if _, err := os.Stat(pci.Devices); err != nil {
+		t.Skip("no PCI here: ", err)
+	}
+	got := collect(t, open(t, "/"), pci.Options{})
+	numbers := map[string]string{}
+	for line := range strings.Lines(lspci(t, "-D", "-n")) { // 0000:00:01.0 0200: 1af4:1041 (rev 01)
+		f := strings.Fields(line)
+		numbers[f[0]] = f[1] + " " + f[2]
+	}
+	shown := map[string]string{}
+	for addr, f := range got {
+		s := seenBy(f)
+		shown[addr] = s.Class + ": " + s.ID
+	}
+	if diff := cmp.Diff(numbers, shown); diff != "" {
+		t.Errorf("(-lspci +collected):\n%s", diff)
+	}
+	if len(got) == 0 {
+		t.Skip("no PCI function here")
+	}
+	want, err := render.FromLspci(lspci(t, "-D", "-vvv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range want.Functions {
+		compareConfig(t, f, got[f.Addr].Config, got[f.Addr].Config.Length.V)
 	}
 }

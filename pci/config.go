@@ -17,7 +17,6 @@ const (
 	headerBytes   = 0x40
 	cardBusBytes  = 0x80
 	conventional  = 0x100 // configuration space of conventional PCI ends here
-	extended      = 0x1000
 
 	capPCIe   = 0x10
 	ecapACS   = 0x0d
@@ -213,7 +212,7 @@ func (c *config) readExpress(out *Config, at int, gone *gap) {
 	flags, ok0 := c.u16(at + pcieFlags)
 	devCap, ok1 := c.u32(at + pcieDevCap)
 	devCtl, ok2 := c.u16(at + pcieDevCtl)
-	if gone == nil && !(ok0 && ok1 && ok2) {
+	if gone == nil && (!ok0 || !ok1 || !ok2) {
 		gone = &c.beyond
 	}
 	if gone != nil {

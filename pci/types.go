@@ -29,6 +29,7 @@ const (
 	ClassHostBridge  = 0x0600
 	ClassPCIBridge   = 0x0604
 	ClassAccelerator = 0x1200
+	ClassSerialIB    = 0x0c06 // InfiniBand as a serial bus: HCAs of the 2000s
 )
 
 // Base returns the base class (0x03 for a display controller).

@@ -27,7 +27,7 @@ var (
 // the "+" that opened them.
 func (r *reader) treeLine(line string) bool {
 	root := reRoot.FindStringSubmatchIndex(line)
-	if root == nil && !(r.tree && reBranch.MatchString(line)) {
+	if root == nil && (!r.tree || !reBranch.MatchString(line)) {
 		return false
 	}
 	if root != nil && !r.tree {
