@@ -11,6 +11,8 @@ FUZZTIME ?= 30s
 # go-nvml leaves its symbols undefined for lazy binding: with -z now, which
 # some distributions make the default, the program would die at start.
 LDFLAGS  := -extldflags=-Wl,-z,lazy -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+# What builds and passes without cgo; internal/arch holds the same list.
+PURE     := ./checks ./topo ./report ./pci ./rdma ./internal/fact ./internal/gpu ./internal/host
 LINT     := $(GO) tool -modfile=tools/golangci-lint.mod golangci-lint
 
 export CGO_ENABLED := 1
@@ -44,6 +46,10 @@ test-unit: build ## run the tests that need no virtual node
 .PHONY: test-race
 test-race: build ## run the tests that need no virtual node under the race detector
 	$(GO) test -race ./...
+
+.PHONY: test-nocgo
+test-nocgo: ## test without cgo what must not need it
+	CGO_ENABLED=0 $(GO) test $(PURE)
 
 .PHONY: lab
 lab: ## run the virtual node's tests alone, with what they print

@@ -63,8 +63,10 @@ func evalGDRWay(c *Case) {
 	switch {
 	case peermem.state == yes && dmabuf.state == yes:
 		c.Pass("DMA-BUF and %s", peermem.why)
-	case peermem.state == yes:
+	case peermem.state == yes && dmabuf.state == no:
 		c.Pass("%s (no DMA-BUF: %s)", peermem.why, dmabuf.why)
+	case peermem.state == yes:
+		c.Pass("%s (whether DMA-BUF works too is not known: %s)", peermem.why, dmabuf.why)
 	case dmabuf.state == yes:
 		c.Pass("DMA-BUF")
 	case peermem.state == no && dmabuf.state == no:

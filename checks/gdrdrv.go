@@ -57,11 +57,7 @@ func evalGDRDrv(c *Case) {
 			return
 		}
 	}
-	node, found := findNode(c.Machine.Host.Nodes, "/dev/gdrdrv")
-	if !found {
-		c.Unknown("cannot tell: /dev/gdrdrv was not looked for")
-		return
-	}
+	node := findNode(c.Machine.Host.Nodes, "/dev/gdrdrv")
 	if _, ok := Need(c, "/dev/gdrdrv", node.Info); !ok {
 		c.Warn("gdrdrv is loaded but /dev/gdrdrv is missing: gdr_open fails")
 		if c.Platform.Container != "" {
@@ -86,11 +82,16 @@ func majorText(number int, listed bool) string {
 	return fmt.Sprint(number)
 }
 
-func findNode(nodes []host.DeviceNode, path string) (host.DeviceNode, bool) {
+// findNode finds a device node among those that are there. That one is missing
+// shows only where /dev could be listed at all.
+func findNode(nodes []host.DeviceNode, path string) host.DeviceNode {
 	for _, n := range nodes {
 		if n.Path == path {
-			return n, true
+			return n
 		}
 	}
-	return host.DeviceNode{}, false
+	if len(nodes) == 0 {
+		return host.DeviceNode{Path: path, Info: fact.Missing[fact.Info](fact.NotCollected, path, "no device nodes were seen")}
+	}
+	return host.DeviceNode{Path: path, Info: fact.Missing[fact.Info](fact.Absent, path, "no such file")}
 }

@@ -1,8 +1,13 @@
 package checks
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -30,19 +35,18 @@ func ladders(n *Node, findings []Finding) []Ladder {
 
 func climb(n *Node, gpu, nic string, findings []Finding) Ladder {
 	l := Ladder{GPU: gpu, NIC: nic, Steps: make([]Step, 0, len(Rungs))}
-	pair, hasPair := n.Graph.Pair(gpu, nic)
+	pair, _ := n.Graph.Pair(gpu, nic)
 	whole := ladderParts(n, gpu, nic, pair)
 	for _, r := range Rungs {
 		s := step(r, whole, findings)
-		if r == RungPath {
-			switch {
-			case hasPair:
-				s.Note = string(pair.Path)
-			case gpu == "":
-				s.Note = "no GPU"
-			default:
-				s.Note = "no RDMA NIC"
-			}
+		if s.Checks == nil && (gpu == "" || nic == "") {
+			s = Step{Rung: r, Verdict: NotApplicable} // a rung of the side that is missing
+		}
+		if r == RungPath && gpu == "" && s.Verdict == Pass {
+			s.Verdict = Info // there is a GPU, but none whose best NIC this is
+		}
+		if note := rungNote(n, r, gpu, nic, pair, findings); note != "" && s.Note == "" {
+			s.Note = note
 		}
 		if s.Verdict == Fail && l.Broken == RungNone {
 			l.Broken = r
@@ -50,6 +54,62 @@ func climb(n *Node, gpu, nic string, findings []Finding) Ladder {
 		l.Steps = append(l.Steps, s)
 	}
 	return l
+}
+
+// rungNote is what stands beside a rung in a drawing; empty where nothing is known.
+func rungNote(n *Node, r Rung, gpuID, nicID string, pair topo.Pair, findings []Finding) string {
+	g, _ := n.Graph.Device(gpuID)
+	x, _ := n.Graph.Device(nicID)
+	switch r {
+	case RungLink:
+		for _, h := range pair.Hops {
+			if h.Link != nil && h.ID == pair.LimitedBy {
+				return fmt.Sprintf("Gen%d x%d", generation(h.Link.SpeedGTPerSec), h.Link.Width)
+			}
+		}
+	case RungPath:
+		switch {
+		case gpuID == "" && len(n.Machine.GPU.GPUs) > 0:
+			return "idle"
+		case gpuID == "":
+			return "no GPU"
+		case nicID == "":
+			return "no RDMA NIC"
+		}
+		return string(pair.Path)
+	case RungBAR1:
+		if g.GPU != nil {
+			if m, ok := nvml(g.GPU, func(d *gpu.NVMLDevice) fact.Value[gpu.Memory] { return d.BAR1 }).Get(); ok {
+				return showBytes(m.TotalBytes)
+			}
+		}
+	case RungWay:
+		for _, f := range findings {
+			if f.Check == gdrWay.ID && f.Verdict == Pass && f.Subject == gpuID+" "+nicID {
+				way, _, _ := strings.Cut(f.Message, " ")
+				return way
+			}
+		}
+	case RungPort:
+		if x.RDMA != nil {
+			return portNote(x.RDMA)
+		}
+	case RungNone, RungACS:
+	}
+	return ""
+}
+
+// portNote is the rate of the first port that is up, else the first one's state.
+func portNote(nic *rdma.Device) string {
+	for _, p := range nic.Ports {
+		if rate, ok := p.Rate.Get(); ok && p.State.Or("") == "ACTIVE" {
+			return gbps(rate.BitsPerSec)
+		}
+	}
+	for _, p := range nic.Ports {
+		return p.State.Or("")
+	}
+	return ""
 }
 
 // ladderParts are the IDs whose findings belong to a pair: both devices, the
@@ -78,27 +138,21 @@ func ladderParts(n *Node, gpu, nic string, pair topo.Pair) []string {
 // Unknown: nobody looked.
 func step(r Rung, whole []string, findings []Finding) Step {
 	s := Step{Rung: r}
-	worst := -1
 	var made []Finding
 	for _, f := range findings {
-		if f.Rung != r || !within(f.Parts, whole) {
-			continue
+		if f.Rung == r && within(f.Parts, whole) {
+			made = append(made, f)
 		}
-		rank := stepRank(stepVerdict(f))
-		if rank > worst {
-			worst, s.Verdict = rank, stepVerdict(f)
-		}
-		made = append(made, f)
 	}
-	if worst < 0 {
+	if made == nil {
 		s.Note = "not checked"
 		return s
 	}
-	slices.SortStableFunc(made, func(a, b Finding) int {
-		return stepRank(stepVerdict(b)) - stepRank(stepVerdict(a))
-	})
+	slices.SortStableFunc(made, func(a, b Finding) int { return stepRank(b) - stepRank(a) })
+	worst := stepRank(made[0])
+	s.Verdict = stepVerdict(made[0])
 	for _, f := range made {
-		if v := stepVerdict(f); v == s.Verdict || stepRank(v) >= stepRank(Warn) {
+		if rank := stepRank(f); rank == worst || rank >= rankWarn {
 			s.Checks = append(s.Checks, f.Check+" "+f.Subject)
 		}
 	}
@@ -106,23 +160,34 @@ func step(r Rung, whole []string, findings []Finding) Step {
 }
 
 // stepVerdict is what a finding means for the ladder: only what stops or cripples
-// GPUDirect RDMA breaks a rung, and a fact of lesser severity that could not be
-// seen does not put the rung in doubt.
+// GPUDirect RDMA breaks a rung.
 func stepVerdict(f Finding) Verdict {
-	if f.Severity == SeverityError {
-		return f.Verdict
-	}
-	switch f.Verdict {
-	case Fail:
+	if f.Verdict == Fail && f.Severity != SeverityError {
 		return Warn
-	case Unknown:
-		return Info
-	case Pass, Warn, Info, NotApplicable, Blocked:
 	}
 	return f.Verdict
 }
 
-// stepRank orders verdicts for a rung, worst highest.
-func stepRank(v Verdict) int {
-	return slices.Index([]Verdict{NotApplicable, Info, Pass, Warn, Blocked, Unknown, Fail}, v)
+const rankWarn = 4
+
+// stepRank orders findings for a rung, worst highest. A fact of lesser severity
+// that could not be seen does not put in doubt what others established.
+func stepRank(f Finding) int {
+	switch v := stepVerdict(f); {
+	case v == Fail:
+		return 7
+	case v == Unknown && f.Severity == SeverityError:
+		return 6
+	case v == Blocked:
+		return 5
+	case v == Warn:
+		return rankWarn
+	case v == Pass:
+		return 3
+	case v == Info:
+		return 2
+	case v == Unknown:
+		return 1
+	}
+	return 0
 }

@@ -249,3 +249,7 @@ func clone(t *testing.T, m *topo.Machine) *topo.Machine {
 	}
 	return out
 }
+
+func containsAny(s string, words ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) })
+}

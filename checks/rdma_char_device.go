@@ -35,6 +35,11 @@ func evalCharDevice(c *Case) {
 	path := "/dev/infiniband/" + dev.Name
 	if _, ok := Need(c, path, dev.Node); !ok {
 		c.Want("there")
+		if c.Machine.Origin == "tree" && len(c.Machine.Host.Nodes) == 0 {
+			c.Unknown("cannot tell: the tree that was read holds no device nodes")
+			c.Fix("Run on the live node: gdrcheck check --only rdma-char-device")
+			return
+		}
 		c.Fail("%s is missing", path)
 		if c.Platform.Container != "" {
 			c.Fix(fmt.Sprintf("Start the container with --device=%s --device=/dev/infiniband/rdma_cm (Kubernetes: an RDMA device plugin or DRA claim)", path))
@@ -53,6 +58,13 @@ func evalCharDevice(c *Case) {
 		if c.Platform.Container != "" {
 			c.Fix("In a container: the device cgroup must admit it: --device=" + path)
 		}
+		return
+	}
+	if nic.Verbs.State == fact.Failed {
+		See(c, "ibv_open_device", nic.Verbs)
+		c.Warn("%s is there, but libibverbs could not open the device%s", path, because(nic.Verbs.Reason))
+		c.Fix(fmt.Sprintf("See what it says: ibv_devinfo -d %s; the kernel: dmesg -T | tail -50", nic.Name),
+			"Container and host may have different rdma-core or OFED versions: use the same on both")
 		return
 	}
 	if cm := c.Machine.RDMA.RDMACM; cm.Node.State == fact.Absent {

@@ -46,10 +46,16 @@ func evalPortRate(c *Case) {
 		return
 	}
 	model, known := nic.Model.Get()
-	if known && model.MaxGbps > 0 && rate.BitsPerSec < model.MaxGbps*1e9*c.Thresholds.PortRateMinShare {
-		c.Want("%s", gbps(model.MaxGbps*1e9))
-		c.Warn("%s, while a %s can do %s", gbps(rate.BitsPerSec), model.Name, gbps(model.MaxGbps*1e9))
-		c.Unsure("cards of one model are sold at several rates, and two ports share one: see the card's own name with sudo mlxfwmanager or lspci -vv")
+	ports := portsOfCard(c, nic)
+	best := model.MaxGbps * 1e9 / float64(ports)
+	if known && rate.BitsPerSec < best*c.Thresholds.PortRateMinShare {
+		c.Want("%s", gbps(best))
+		share := ""
+		if ports > 1 {
+			share = fmt.Sprintf(" for each of %d ports", ports)
+		}
+		c.Warn("%s, while a %s can do %s%s", gbps(rate.BitsPerSec), model.Name, gbps(best), share)
+		c.Unsure("cards of one model are sold at several rates: see this one's own name with sudo mlxfwmanager or lspci -vv")
 		c.Fix(fixRate(c)...)
 		return
 	}
@@ -60,7 +66,7 @@ func evalPortRate(c *Case) {
 func fastestSibling(c *Case, nic *rdma.Device, port *rdma.Port) (bitsPerSec float64, of string) {
 	for i := range c.Machine.RDMA.Devices {
 		d := &c.Machine.RDMA.Devices[i]
-		if !sameModel(d, nic) {
+		if !sameModel(d, nic) || portsOfCard(c, d) != portsOfCard(c, nic) {
 			continue
 		}
 		for j := range d.Ports {
@@ -71,6 +77,24 @@ func fastestSibling(c *Case, nic *rdma.Device, port *rdma.Port) (bitsPerSec floa
 		}
 	}
 	return bitsPerSec, of
+}
+
+// portsOfCard counts the ports that share one card's rate: those of the device
+// and of the card's other functions. VFs repeat their PF's port.
+func portsOfCard(c *Case, nic *rdma.Device) int {
+	n := len(nic.Ports)
+	at, ok := nic.PCI.Get()
+	for i := range c.Machine.RDMA.Devices {
+		d := &c.Machine.RDMA.Devices[i]
+		a, known := d.PCI.Get()
+		if d == nic || !ok || !known || a.Domain != at.Domain || a.Bus != at.Bus || a.Device != at.Device {
+			continue
+		}
+		if f := c.Graph.Function(a); f == nil || f.PhysFn.State != fact.Known {
+			n += len(d.Ports)
+		}
+	}
+	return max(n, 1)
 }
 
 // sameModel compares what names a board most exactly: PSID, else PCI id.

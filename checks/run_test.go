@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -37,10 +38,15 @@ func TestGoodNodePasses(t *testing.T) {
 	})); diff != "" {
 		t.Error(diff)
 	}
+	var notes []string
 	for _, s := range o.Ladders[0].Steps {
 		if s.Verdict != Pass || len(s.Checks) == 0 {
 			t.Errorf("step %+v", s)
 		}
+		notes = append(notes, s.Note)
+	}
+	if diff := cmp.Diff([]string{"Gen5 x16", "PIX", "", "128 GiB", "DMA-BUF", "400 Gb/s"}, notes); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -268,6 +274,15 @@ func TestPartialLadders(t *testing.T) {
 	if len(o.Ladders) != 1 || o.Ladders[0].NIC != "mlx5_0" || o.Ladders[0].GPU != "" || o.Ladders[0].Broken != RungPath {
 		t.Errorf("NIC without GPU: %+v", o.Ladders)
 	}
+	m = goodNode()
+	idle := goodNIC("mlx5_1", "0000:80:00.0", "ens2")
+	m.RDMA.Devices = append(m.RDMA.Devices, idle)
+	m.PCI = append(m.PCI, function("0000:80:00.0", "", 0x020000, 0))
+	o = mustRun(t, m, Options{})
+	if l := o.Ladders[len(o.Ladders)-1]; len(o.Ladders) != 2 || l.NIC != "mlx5_1" || l.GPU != "" || l.Broken != RungNone ||
+		l.Steps[1].Verdict != Info || l.Steps[1].Note != "idle" {
+		t.Errorf("idle NIC: %+v", o.Ladders)
+	}
 	o = mustRun(t, goodNode(), Options{Only: []string{"bar1-size"}})
 	for _, s := range o.Ladders[0].Steps {
 		if want := map[bool]Verdict{true: Pass, false: Unknown}[s.Rung == RungBAR1]; s.Verdict != want {
@@ -287,6 +302,66 @@ func TestSoftwareRDMAIsNotReady(t *testing.T) {
 		if l.Broken == RungNone {
 			t.Errorf("ladder %+v looks ready", l)
 		}
+	}
+}
+
+func TestStep(t *testing.T) {
+	is := func(v Verdict, s Severity) Finding {
+		return Finding{Check: "x", Verdict: v, Severity: s, Rung: RungWay}
+	}
+	for _, tc := range []struct {
+		name     string
+		findings []Finding
+		want     Verdict
+	}{
+		{"pass", []Finding{is(Pass, SeverityError), is(NotApplicable, SeverityError), is(Info, SeverityInfo)}, Pass},
+		{"a serious unknown", []Finding{is(Pass, SeverityError), is(Unknown, SeverityError), is(Warn, SeverityError)}, Unknown},
+		{"a lesser unknown", []Finding{is(Pass, SeverityError), is(Unknown, SeverityWarning)}, Pass},
+		{"a lesser unknown alone", []Finding{is(Unknown, SeverityWarning)}, Unknown},
+		{"a lesser failure", []Finding{is(Pass, SeverityError), is(Fail, SeverityWarning)}, Warn},
+		{"a failure", []Finding{is(Unknown, SeverityError), is(Fail, SeverityError), is(Blocked, SeverityError)}, Fail},
+		{"blocked", []Finding{is(Pass, SeverityError), is(Blocked, SeverityError)}, Blocked},
+		{"nothing", nil, Unknown},
+		{"another pair's", []Finding{{Verdict: Fail, Severity: SeverityError, Rung: RungWay, Parts: []string{"GPU1"}}}, Unknown},
+	} {
+		if got := step(RungWay, []string{"GPU0", "mlx5_0"}, tc.findings); got.Verdict != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got.Verdict, tc.want)
+		}
+	}
+}
+
+// A guest with two GPUs passed through on a flat bus and no RDMA NIC: the one
+// failure is the missing NIC, and nothing else stands in doubt.
+func TestFlatGuestWithoutNIC(t *testing.T) {
+	m := goodNode()
+	guest(m)
+	second := m.GPU.GPUs[0]
+	second.Index, second.Addr = 1, at("0000:00:07.0")
+	m.GPU.GPUs[0].Addr = at("0000:00:06.0")
+	m.GPU.GPUs = append(m.GPU.GPUs, second)
+	m.PCI = nil
+	for _, a := range []string{"0000:00:06.0", "0000:00:07.0"} {
+		f := function(a, "", pci.Class3D<<8, pci.PortEndpoint)
+		f.NUMANode = absent[int]()
+		m.PCI = append(m.PCI, f)
+	}
+	m.RDMA.Devices, m.RDMA.NetDevs, m.RDMA.Listed = nil, nil, known(0)
+	noPeermem(m)
+	o := mustRun(t, m, Options{})
+	for _, f := range o.Findings {
+		want := f.Verdict
+		switch {
+		case f.Check == "rdma-device-present":
+			want = Fail
+		case f.Verdict == Fail || f.Verdict == Unknown || f.Verdict == Warn:
+			want = Pass
+		}
+		if f.Verdict != want {
+			t.Errorf("%s %s: %s %s", f.Check, f.Subject, f.Verdict, f.Message)
+		}
+	}
+	if o.ExitCode != 1 || len(o.Ladders) != 2 || o.Ladders[1].GPU != "GPU1" || o.Ladders[1].Broken != RungPath {
+		t.Errorf("exit %d, ladders %+v", o.ExitCode, o.Ladders)
 	}
 }
 

@@ -99,11 +99,13 @@ func (n *Node) preferred() []topo.Pair {
 	return slices.DeleteFunc(slices.Clone(n.Graph.Pairs()), func(p topo.Pair) bool { return !p.Preferred })
 }
 
-// matters says whether a NIC is one that GPUs should use; others (storage,
-// management) are judged with a lower severity.
+// matters says whether a NIC is one that a GPU should use; the others (storage,
+// management, idle) are judged with a lower severity. On a node without GPUs
+// every NIC for compute counts.
 func (n *Node) matters(nic *rdma.Device) bool {
 	d, ok := n.Graph.Device(nic.Name)
-	return ok && d.Role == topo.RoleCompute
+	return ok && d.Role == topo.RoleCompute &&
+		(len(n.Machine.GPU.GPUs) == 0 || len(n.Graph.GPUsOf(nic.Name)) > 0)
 }
 
 // pathEnd is the function whose place decides a NIC's paths: its Data Direct

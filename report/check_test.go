@@ -152,3 +152,68 @@ func TestCheckTableWidth(t *testing.T) {
 		}
 	}
 }
+
+// Names come from devices and recordings: none may steer the terminal or start
+// a line of its own.
+func TestControlCharacters(t *testing.T) {
+	const evil = "x\x1b[2J\r\nNOT \x9b31m\x07"
+	doc := sample()
+	doc.Summary.Node, doc.Version, doc.HowToSee = evil, evil, evil
+	doc.Machine.Problems = []topo.Problem{{Part: evil, Reason: evil}}
+	for i := range doc.Findings {
+		f := &doc.Findings[i]
+		f.Check, f.Subject, f.Message, f.Why, f.Unsure = evil, evil, evil, evil, evil
+		f.Fix, f.Refs = []string{evil}, []string{evil}
+		for j := range f.Evidence {
+			f.Evidence[j] = checks.Evidence{Name: evil, Got: evil, Want: evil, Source: evil}
+		}
+	}
+	for i := range doc.Ladders {
+		doc.Ladders[i].GPU, doc.Ladders[i].NIC, doc.Ladders[i].Steps[0].Note = evil, evil, evil
+	}
+	for _, verbose := range []bool{false, true} {
+		var buf bytes.Buffer
+		if err := CheckTable(&buf, doc, Style{Verbose: verbose}); err != nil {
+			t.Fatal(err)
+		}
+		if i := bytes.IndexAny(buf.Bytes(), "\x1b\r\x07\u009b"); i >= 0 {
+			t.Errorf("control character %q", buf.Bytes()[i:min(i+20, buf.Len())])
+		}
+		if strings.Contains(buf.String(), "\nNOT \x9b") {
+			t.Error("a name starts a line")
+		}
+	}
+}
+
+// What a script reads are arrays, even where there is nothing in them.
+func TestEmptyOutcome(t *testing.T) {
+	var buf bytes.Buffer
+	if err := JSON(&buf, NewCheck(&topo.Machine{}, checks.Outcome{ExitCode: 3}, "1")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"findings": []`, `"ladders": []`, `"verdict": "unknown"`, `"exit_code": 3`} {
+		if !strings.Contains(buf.String(), want) {
+			t.Errorf("no %s in\n%s", want, buf.String())
+		}
+	}
+}
+
+func TestFix(t *testing.T) {
+	long := strings.Repeat(" --option=value", 8)
+	for _, tt := range []struct{ text, want string }{
+		{"sudo setpci" + long, "fix sudo setpci" + long + "\n"},
+		{"NCCL_X=1 mpirun" + long, "fix NCCL_X=1 mpirun" + long + "\n"},
+		{"Until the next boot: sudo setpci" + long, "fix Until the next boot:\n      sudo setpci" + long + "\n"},
+		{"Until the next boot: sudo setpci", "fix Until the next boot: sudo setpci\n"},
+		{
+			"If it stays narrow after all of this: swap the card with a good one from a sister node",
+			"fix If it stays narrow after all of this: swap the card with\n    a good one from a sister node\n",
+		},
+	} {
+		p := &page{Style: Style{Width: 60}}
+		p.fix("fix ", tt.text)
+		if got := p.String(); got != tt.want {
+			t.Errorf("%q:\n got %q\nwant %q", tt.text, got, tt.want)
+		}
+	}
+}

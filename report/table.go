@@ -45,7 +45,7 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 }
 
 func (p *page) top(doc *Check) {
-	for _, l := range wrap(doc.Summary.Node, p.width()) {
+	for _, l := range wrap(doc.Summary.Node, p.textWidth()) {
 		p.line(p.paint(bold, l))
 	}
 	at := doc.CollectedAt.UTC().Format(time.RFC3339)
@@ -302,7 +302,7 @@ func (p *page) verdict(doc *Check) {
 	}
 	word, meaning := exitText(doc)
 	word = strings.ToUpper(word)
-	for i, l := range wrap(fmt.Sprintf("%s: %s; exit code %d: %s", word, strings.Join(counts, ", "), doc.ExitCode, meaning), p.width()) {
+	for i, l := range wrap(fmt.Sprintf("%s: %s; exit code %d: %s", word, strings.Join(counts, ", "), doc.ExitCode, meaning), p.textWidth()) {
 		if i == 0 {
 			l = p.paint(bold, p.paint(marks[doc.Verdict].ink, word)) + strings.TrimPrefix(l, word)
 		}

@@ -29,11 +29,15 @@ func (p *page) blank() {
 	}
 }
 
+// textWidth is where sentences wrap: on a wide screen tables grow, but lines
+// longer than this are hard to read.
+func (p *page) textWidth() int { return min(p.width(), 120) }
+
 // para wraps text to the width, every line after the first one indented like
 // the first's label: "  why   …".
 func (p *page) para(label, text string) {
 	indent := strings.Repeat(" ", twwidth.Width(label))
-	for i, l := range wrap(text, p.width()-len(indent)) {
+	for i, l := range wrap(text, p.textWidth()-len(indent)) {
 		if i == 0 {
 			p.line(label + l)
 			continue

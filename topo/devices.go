@@ -20,7 +20,7 @@ func (g *Graph) gpuDevices() []Device {
 		}
 		out = append(out, d)
 	}
-	slices.SortStableFunc(out, func(a, b Device) int { return naturalCompare(a.ID, b.ID) })
+	slices.SortStableFunc(out, func(a, b Device) int { return rdma.CompareNames(a.ID, b.ID) })
 	return out
 }
 
@@ -46,11 +46,11 @@ func (g *Graph) nicDevices() []Device {
 		}
 		nics = append(nics, d)
 	}
-	slices.SortStableFunc(nics, func(a, b Device) int { return naturalCompare(a.ID, b.ID) })
+	slices.SortStableFunc(nics, func(a, b Device) int { return rdma.CompareNames(a.ID, b.ID) })
 	g.setRoles(nics)
 
 	plain := g.plainNICs(taken)
-	slices.SortStableFunc(plain, func(a, b Device) int { return naturalCompare(a.ID, b.ID) })
+	slices.SortStableFunc(plain, func(a, b Device) int { return rdma.CompareNames(a.ID, b.ID) })
 	return append(nics, plain...)
 }
 
@@ -68,7 +68,7 @@ func (g *Graph) plainNICs(taken map[pci.Address]bool) []Device {
 		if g.secondLeg(n, a) {
 			taken[a] = true
 		}
-		if old := netdev[a]; old == "" || naturalCompare(n.Name, old) < 0 {
+		if old := netdev[a]; old == "" || rdma.CompareNames(n.Name, old) < 0 {
 			netdev[a] = n.Name
 		}
 	}
@@ -130,21 +130,21 @@ func sameCard(a, b pci.Address) bool {
 }
 
 // setRoles tells compute NICs from others. A NIC's speed is what its model can
-// do, so that a compute NIC with a bad cable stays one; only where the NIC table
-// does not know the model is it the rate of an active port. At half the node's
+// do, shared by the ports of a card, so that a compute NIC with a bad cable stays
+// one; only where the NIC table does not know the model is it an active port's rate. At half the node's
 // best or below, a NIC is for something else, and so is one that is bonded where
 // others are not. What cannot be told is compute: a role must not hide a fault.
 func (g *Graph) setRoles(nics []Device) {
 	best, unbonded := 0.0, false
 	for i := range nics {
 		if r := nics[i].RDMA; !r.Software {
-			best = max(best, nicGbps(r))
+			best = max(best, g.nicGbps(r))
 			unbonded = unbonded || !g.bonded(r)
 		}
 	}
 	for i := range nics {
 		r := nics[i].RDMA
-		speed := nicGbps(r)
+		speed := g.nicGbps(r)
 		nics[i].Role = RoleCompute
 		switch {
 		case r.Software:
@@ -158,9 +158,9 @@ func (g *Graph) setRoles(nics []Device) {
 }
 
 // nicGbps is a NIC's speed in 10^9 bit/s; 0 where it cannot be told.
-func nicGbps(r *rdma.Device) float64 {
+func (g *Graph) nicGbps(r *rdma.Device) float64 {
 	if m, ok := r.Model.Get(); ok && m.MaxGbps > 0 {
-		return m.MaxGbps
+		return m.MaxGbps / float64(g.portsOfCard(r))
 	}
 	best := 0.0
 	for _, p := range r.Ports {
@@ -170,6 +170,30 @@ func nicGbps(r *rdma.Device) float64 {
 		}
 	}
 	return best
+}
+
+// portsOfCard counts the physical functions with an RDMA device on a NIC's card.
+func (g *Graph) portsOfCard(r *rdma.Device) int {
+	own, ok := r.PCI.Get()
+	if !ok || !g.physicalNIC(own) {
+		return 1
+	}
+	n := 0
+	for i := range g.m.RDMA.Devices {
+		if a, ok := g.m.RDMA.Devices[i].PCI.Get(); ok && sameCard(own, a) && g.physicalNIC(a) {
+			n++
+		}
+	}
+	return n
+}
+
+func (g *Graph) physicalNIC(a pci.Address) bool {
+	f := g.fn[a]
+	if f == nil {
+		return false
+	}
+	_, vf := f.PhysFn.Get()
+	return !vf
 }
 
 func (g *Graph) bonded(r *rdma.Device) bool {

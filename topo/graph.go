@@ -1,7 +1,6 @@
 package topo
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -196,38 +195,6 @@ func Coherent(x *gpu.GPU) bool {
 	}
 	_, node := nv.NUMANode.Get()
 	return node || nv.AddressingMode.Or("") == "ATS"
-}
-
-// naturalCompare orders names as people do: mlx5_2 before mlx5_10.
-func naturalCompare(a, b string) int {
-	digit := func(c byte) bool { return '0' <= c && c <= '9' }
-	i, j := 0, 0
-	for i < len(a) && j < len(b) {
-		if !digit(a[i]) || !digit(b[j]) {
-			if a[i] != b[j] {
-				return cmp.Compare(a[i], b[j])
-			}
-			i, j = i+1, j+1
-			continue
-		}
-		run := func(s string, k int) (string, int) {
-			for k < len(s)-1 && s[k] == '0' && digit(s[k+1]) {
-				k++
-			}
-			start := k
-			for k < len(s) && digit(s[k]) {
-				k++
-			}
-			return s[start:k], k
-		}
-		var x, y string
-		x, i = run(a, i)
-		y, j = run(b, j)
-		if c := cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)); c != 0 {
-			return c
-		}
-	}
-	return cmp.Or(cmp.Compare(len(a)-i, len(b)-j), cmp.Compare(a, b))
 }
 
 // HostBridge names the root bus above a function, "pci0000:20"; empty for an

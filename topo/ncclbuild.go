@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
 )
@@ -123,13 +124,13 @@ func (g *Graph) ncclCPUElement(numa int) NCCLCPU {
 }
 
 func (g *Graph) ncclPCI(f *pci.Function) NCCLPCI {
-	e := NCCLPCI{BusID: f.Address.String(), LinkWidth: "0"}
+	e := NCCLPCI{BusID: f.Address.String()}
 	e.Class = marshalled(f.Class)
 	e.Vendor, e.Device = marshalled(f.Vendor), marshalled(f.Device)
 	e.SubsystemVendor, e.SubsystemDevice = marshalled(f.SubsystemVendor), marshalled(f.SubsystemDevice)
 	if link, ok, _ := g.upwardLink(f); ok && link.MaxSpeedGTPerSec > 0 {
-		e.LinkSpeed = fmt.Sprintf("%.1f GT/s PCIe", link.MaxSpeedGTPerSec)
-		e.LinkWidth = strconv.Itoa(link.MaxWidth)
+		speed, width := fmt.Sprintf("%.1f GT/s PCIe", link.MaxSpeedGTPerSec), strconv.Itoa(link.MaxWidth)
+		e.LinkSpeed, e.LinkWidth = &speed, &width
 	}
 	return e
 }
@@ -175,23 +176,14 @@ func ncclNet(d *rdma.Device, p *rdma.Port, dev int) NCCLNet {
 // cpuMask turns a CPU list ("0-3,8") into the kernel's mask for count CPUs:
 // words of 32 bits, the highest first.
 func cpuMask(list string, count int) string {
-	words := make([]uint32, (count+31)/32)
-	for part := range strings.SplitSeq(list, ",") {
-		from, to, isRange := strings.Cut(part, "-")
-		if !isRange {
-			to = from
-		}
-		a, err1 := strconv.ParseUint(from, 10, 16)
-		b, err2 := strconv.ParseUint(to, 10, 16)
-		if err1 != nil || err2 != nil {
-			continue
-		}
-		for cpu := int(a); cpu <= int(b); cpu++ {
-			for cpu/32 >= len(words) {
-				words = append(words, 0)
-			}
-			words[cpu/32] |= 1 << (cpu % 32)
-		}
+	const most = 1 << 14 // the kernel's NR_CPUS is at most 8192
+	cpus, err := host.ParseList(list)
+	if err != nil || len(cpus) == 0 || slices.Max(cpus) >= most {
+		return ""
+	}
+	words := make([]uint32, max((min(count, most)+31)/32, slices.Max(cpus)/32+1))
+	for _, cpu := range cpus {
+		words[cpu/32] |= 1 << (cpu % 32)
 	}
 	out := make([]string, len(words))
 	for i, w := range words {

@@ -38,8 +38,8 @@ type NCCLPCI struct {
 	Device          string     `xml:"device,attr,omitempty"`
 	SubsystemVendor string     `xml:"subsystem_vendor,attr,omitempty"`
 	SubsystemDevice string     `xml:"subsystem_device,attr,omitempty"`
-	LinkSpeed       string     `xml:"link_speed,attr"` // at its best: "32.0 GT/s PCIe"
-	LinkWidth       string     `xml:"link_width,attr"`
+	LinkSpeed       *string    `xml:"link_speed,attr"` // at its best: "32.0 GT/s PCIe"; where there is none, NCCL reads sysfs
+	LinkWidth       *string    `xml:"link_width,attr"`
 	Attrs           []xml.Attr `xml:",any,attr"`
 	PCI             []NCCLPCI  `xml:"pci"`
 	GPUs            []NCCLGPU  `xml:"gpu"`

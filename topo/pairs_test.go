@@ -234,6 +234,62 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// Two ports share a card's rate; a virtual function takes nothing from its card.
+func TestRolesOfCards(t *testing.T) {
+	for _, tt := range []struct {
+		name, tree string
+		want       []topo.Role
+	}{
+		{"dual-port card among single ones", `
+pci0000:00
+  00:01.0 root
+    01:00.0 nic=mlx5_0 gbps=400
+  00:02.0 root
+    02:00.0 nic=mlx5_1 gbps=400
+    02:00.1 nic=mlx5_2 gbps=400`, []topo.Role{topo.RoleCompute, topo.RoleOther, topo.RoleOther}},
+		{"dual-port cards only", `
+pci0000:00
+  00:01.0 root
+    01:00.0 nic=mlx5_0 gbps=400
+    01:00.1 nic=mlx5_1 gbps=400
+  00:02.0 root
+    02:00.0 nic=mlx5_2 gbps=400
+    02:00.1 nic=mlx5_3 gbps=400`, []topo.Role{topo.RoleCompute, topo.RoleCompute, topo.RoleCompute, topo.RoleCompute}},
+		{"virtual functions", `
+pci0000:00
+  00:01.0 root
+    01:00.0 nic=mlx5_0 gbps=400
+    01:00.1 nic=mlx5_1 gbps=400 vf=01:00.0
+    01:00.2 nic=mlx5_2 gbps=400 vf=01:00.0`, []topo.Role{topo.RoleCompute, topo.RoleCompute, topo.RoleCompute}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []topo.Role
+			for _, d := range topo.New(topotest.Machine(t, tt.tree)).NICs() {
+				got = append(got, d.Role)
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("roles (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// The CPU moves the data of Soft-RoCE, wherever the Ethernet card below it is.
+func TestSoftwareIsNeverPreferred(t *testing.T) {
+	g := topo.New(topotest.Machine(t, `
+pci0000:00
+  00:01.0 root
+    01:00.0 up
+      02:00.0 down
+        03:00.0 gpu
+      02:01.0 down
+        04:00.0 nic=rxe0 soft`))
+	p, ok := g.Pair("GPU0", "rxe0")
+	if !ok || p.Path != topo.ClassPIX || p.Preferred || len(g.Affinity()["GPU0"]) != 0 {
+		t.Errorf("pair %+v (%t), affinity %v", p, ok, g.Affinity())
+	}
+}
+
 // The second function of a card whose RDMA device spans a bond is no NIC of its own.
 func TestBondSecondLeg(t *testing.T) {
 	m := topotest.Machine(t, `
@@ -285,6 +341,25 @@ pci0000:80 numa=1
 	}
 	if h := p.Hops[0]; h.Link == nil || h.Link.SpeedGTPerSec != 16 || h.Link.MaxSpeedGTPerSec != 32 {
 		t.Errorf("the GPU's link: %+v", h.Link)
+	}
+}
+
+// The DMA of a NIC with Data Direct to GPU memory goes through that function.
+func TestDataDirectHops(t *testing.T) {
+	p, _ := topo.New(topotest.Machine(t, `
+pci0000:80 numa=1
+  80:01.0 root
+    81:00.0 nic=mlx5_0 link=2.5x1
+pci0000:00 numa=0
+  00:01.0 root mps=512
+    01:00.0 up link=64x16 mps=512
+      02:00.0 down mps=512
+        03:00.0 gpu link=64x16 mps=512
+      02:01.0 down mps=512
+        04:00.0 dd=mlx5_0 link=32x16 mps=512`)).Pair("GPU0", "mlx5_0")
+	last := p.Hops[len(p.Hops)-1]
+	if last.ID != "0000:04:00.0" || last.Name != "mlx5_0 (Data Direct)" || p.LimitedBy != "0000:04:00.0" || !p.Preferred {
+		t.Errorf("last hop %+v, limited by %s, preferred %t", last, p.LimitedBy, p.Preferred)
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 )
 
 // Device is a GPU or a NIC as topology names it. NICs are named by RDMA device
-// (mlx5_0); without one by netdev, then by address. GPUs are GPU0, GPU1, …
+// (mlx5_0); without one by netdev, then by address. GPUs are GPU0, GPU1 and so on.
 type Device struct {
 	ID   string       `json:"id"`
 	Kind Kind         `json:"kind"`
@@ -44,13 +44,15 @@ type Class string
 
 // Path classes, best first. NV# stands in a matrix as NV18 and so on.
 const (
-	ClassSelf    Class = "X"
-	ClassPIX     Class = "PIX"     // at most a single PCIe bridge (or switch)
-	ClassPXB     Class = "PXB"     // several PCIe bridges, no host bridge
-	ClassPHB     Class = "PHB"     // one PCIe host bridge
-	ClassNODE    Class = "NODE"    // several host bridges of one NUMA node
-	ClassSYS     Class = "SYS"     // the interconnect between NUMA nodes
-	ClassUnknown Class = "unknown" // no common bridge, and a side has no NUMA node
+	ClassSelf Class = "X"
+	ClassPIX  Class = "PIX"  // at most a single PCIe bridge (or switch)
+	ClassPXB  Class = "PXB"  // several PCIe bridges, no host bridge
+	ClassPHB  Class = "PHB"  // one PCIe host bridge
+	ClassNODE Class = "NODE" // several host bridges of one NUMA node
+	ClassSYS  Class = "SYS"  // the interconnect between NUMA nodes
+	// ClassUnknown: no common bridge, and a side has no NUMA node (on a machine
+	// with more than one).
+	ClassUnknown Class = "unknown"
 )
 
 // Pair is the path between one GPU and one NIC.

@@ -180,11 +180,8 @@ func (s *scripted) Ask(ctx context.Context, name string, args ...string) ([]fact
 
 func exampleSource(t *testing.T) *scripted {
 	t.Helper()
-	dir := t.TempDir()
+	dir := machineDir(t, "example", exampleTree)
 	tree := exampleTree()
-	if err := tree.Write(dir); err != nil {
-		t.Fatal(err)
-	}
 	src, err := fact.NewOS(dir, nil)
 	if err != nil {
 		t.Fatal(err)

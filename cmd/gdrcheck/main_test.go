@@ -1,11 +1,16 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gdrcheck/gdrcheck/internal/render"
 	"github.com/gdrcheck/gdrcheck/internal/worker"
 )
 
@@ -15,7 +20,44 @@ func TestMain(m *testing.M) {
 		os.Exit(worker.Main())
 	}
 	version, commit = "test", "" // what goes into golden files does not change with the build
-	testscript.Main(m, map[string]func(){"gdrcheck": main})
+	testscript.Main(cleaning{m}, map[string]func(){"gdrcheck": main})
+}
+
+// cleaning removes what the tests share when they are done.
+type cleaning struct{ *testing.M }
+
+func (c cleaning) Run() int {
+	defer func() { _ = os.RemoveAll(shared.dir) }()
+	return c.M.Run()
+}
+
+// shared holds the machines that several tests read: a tree has thousands of files.
+var shared struct {
+	dir string
+	mu  sync.Mutex
+}
+
+// machineDir returns the directory of a machine's tree, written once.
+func machineDir(t *testing.T, name string, tree func() render.Tree) string {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	var err error
+	if shared.dir == "" {
+		if shared.dir, err = os.MkdirTemp("", "gdrcheck-test-"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(shared.dir, name)
+	if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
+		return dir
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree().Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func TestScripts(t *testing.T) {

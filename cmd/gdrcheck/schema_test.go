@@ -12,15 +12,12 @@ import (
 
 // What the commands write is what docs/schema promises, whatever they read.
 func TestSchema(t *testing.T) {
-	faulty, bare, without := t.TempDir(), t.TempDir(), t.TempDir()
-	for dir, tree := range map[string]render.Tree{faulty: exampleTree(), bare: render.EightGPU(), without: {}} {
-		if err := tree.Write(dir); err != nil {
-			t.Fatal(err)
-		}
-	}
+	faulty := machineDir(t, "example", exampleTree)
+	healthy := machineDir(t, "eight-gpu", render.EightGPU)
+	without := machineDir(t, "without", func() render.Tree { return render.Tree{} })
 	for _, command := range []string{"check", "topo"} {
 		schema := compileSchema(t, command)
-		for _, source := range [][]string{nil, {"--example"}, {"--root", faulty}, {"--root", bare}, {"--root", without}} {
+		for _, source := range [][]string{nil, {"--example"}, {"--root", faulty}, {"--root", healthy}, {"--root", without}} {
 			args := append([]string{command, "-o", "json"}, source...)
 			t.Run(strings.Join(args[:min(len(args), 4)], " "), func(t *testing.T) {
 				out, _ := mustRun(t, args...)

@@ -39,10 +39,13 @@ var mayImport = map[string][]string{
 
 	"cmd/gdrcheck": append([]string{"report", "checks", "perftest", "topo", "internal/collect", "internal/worker"}, facts...),
 
-	"internal/arch":     {},
-	"internal/facttest": {"internal/fact"},
-	"internal/lab":      {},
-	"internal/topotest": append([]string{"topo"}, facts...),
+	// For tests and benchmarks; nothing of the program imports them.
+	"internal/arch":       {},
+	"internal/lab":        {},
+	"internal/topotest":   append([]string{"topo"}, facts...),
+	"internal/facttest":   {"internal/fact"},
+	"internal/render":     {"internal/fact", "pci"},
+	"internal/render/cmd": {"internal/render"},
 }
 
 // cgoAllowed are the packages that may contain C, and the module that may.

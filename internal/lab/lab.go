@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // Guest is one boot of a virtual node.
@@ -86,11 +87,8 @@ func Run(ctx context.Context, g Guest) (Result, error) {
 }
 
 func cmdline(extra []string) string {
-	line := "console=ttyS0 quiet panic=1 mitigations=off net.ifnames=0"
-	for _, a := range extra {
-		line += " " + a
-	}
-	return line
+	args := []string{"console=ttyS0", "quiet", "panic=1", "mitigations=off", "net.ifnames=0"}
+	return strings.Join(append(args, extra...), " ")
 }
 
 // moduleRoot is the directory of go.mod, from the working directory upward.

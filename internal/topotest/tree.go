@@ -30,7 +30,7 @@ import (
 //
 // Kinds: root, up, down, bridge (type not readable), topcie, gpu, nic=NAME, dd=NAME
 // (Data Direct of an RDMA device drawn before), eth, fn. GPUs are numbered as
-// they come. link is now/max, speed x width, max equal to now by default. numa
+// they come, or as gpu=N says. link is now/max, speed x width, max equal to now by default. numa
 // is inherited; numa=- is the kernel's -1. Other keys: vf=ADDR, id=VVVV:DDDD,
 // sub=VVVV:DDDD, gbps=N (the NIC model's), soft, nvlink=N (to switches).
 func Machine(t testing.TB, drawing string) *topo.Machine {
@@ -161,7 +161,11 @@ func (b *builder) bridge(f *pci.Function, t pci.PortType) {
 }
 
 func (b *builder) gpu(f *pci.Function, keys map[string]string) {
-	g := gpu.GPU{Index: len(b.m.GPU.GPUs), Vendor: gpu.VendorNVIDIA, Addr: f.Address, Name: "Test GPU"}
+	index := len(b.m.GPU.GPUs)
+	if n := keys["gpu"]; n != "" {
+		index = b.int(n)
+	}
+	g := gpu.GPU{Index: index, Vendor: gpu.VendorNVIDIA, Addr: f.Address, Name: "Test GPU"}
 	nv := gpu.NVMLDevice{Index: g.Index, Addr: f.Address}
 	if v, ok := keys["nvlink"]; ok {
 		var links []gpu.NVLink
