@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -103,6 +104,9 @@ func ask[S, D any](ctx context.Context, src fact.Source, wanted bool, name strin
 		return a
 	}
 	recs, err := src.Ask(ctx, name, args...)
+	if len(args) > 0 && errors.Is(err, fact.ErrNotCollected) { // a recording of the whole question
+		recs, err = src.Ask(ctx, name)
+	}
 	if err != nil {
 		a.system = fact.FromError[S](err, name)
 	} else {
