@@ -183,6 +183,14 @@ pci10000:00 numa=0
     10000:01:00.0 gpu
   10000:00:03.0 root
     10000:02:00.0 nic=mlx5_0`, 2, topo.ClassPHB, "PHB"},
+		{"a switch in a VMD domain, whose addresses NCCL cannot read", `
+pci10000:00 numa=0
+  10000:00:02.0 root
+    10000:01:00.0 up
+      10000:02:00.0 down
+        10000:03:00.0 gpu
+      10000:02:01.0 down
+        10000:04:00.0 nic=mlx5_0`, 2, topo.ClassPIX, "PHB"},
 		{"one in a VMD domain", `
 pci10000:00 numa=0
   10000:00:02.0 root
