@@ -34,21 +34,21 @@ func evalACS(c *Case) {
 		evalACSGuest(c, end)
 		return
 	}
-	if f := c.Graph.Function(*g.Addr); f != nil && f.Driver.Or("") == "vfio-pci" {
-		c.NotApplicable("the GPU is reserved for a virtual machine (vfio-pci), whose isolation needs ACS on")
-		return
-	}
 	common := c.Graph.Common(*g.Addr, end)
 	if common == nil {
 		// p2pdma's rule: without a common bridge traffic crosses the root complex
 		// whatever the ports' ACS bits say; then its whitelist of host bridges
 		// decides, and gpu-nic-path speaks of the cost.
-		c.NotApplicable("GPU and NIC share no switch: their traffic crosses the root complex anyway, and ACS changes nothing")
+		c.NotApplicable("GPU and NIC share no switch: their traffic crosses the root complex whatever ACS says")
 		return
 	}
 	bridges := c.Graph.Bridges(*g.Addr, end)
 	if len(bridges) == 0 {
 		c.Pass("no bridge between the GPU, the NIC and their common port")
+		return
+	}
+	if c.passedThrough(*g.Addr) {
+		evalACSHost(c, c.below(common, end), end)
 		return
 	}
 	if c.Subject.NIC.DataDirect.State == fact.Known {
@@ -127,6 +127,49 @@ func evalACSGuest(c *Case, end pci.Address) {
 		c.Unsure("%s; a bandwidth test between GPU and NIC tells", host)
 	default:
 		c.Info("%s; a bandwidth test between GPU and NIC tells", host)
+	}
+}
+
+// acsVirtualised are the bits of the port above a NIC that is passed to a virtual
+// machine together with a GPU: isolated, but translated requests (ATS) may turn
+// at the switch.
+const acsVirtualised = pci.ACSDirectTranslated | pci.ACSUpstreamForwarding | pci.ACSCompletionRedirect |
+	pci.ACSRequestRedirect | pci.ACSSourceValidation
+
+// passedThrough says whether a function is reserved for a virtual machine.
+func (n *Node) passedThrough(a pci.Address) bool {
+	f := n.Graph.Function(a)
+	return f != nil && f.Driver.Or("") == "vfio-pci"
+}
+
+// evalACSHost judges a host that gives the GPU to a virtual machine: there ACS
+// must isolate, and DirectTrans with ATS keeps peer traffic on the switch.
+func evalACSHost(c *Case, port *pci.Function, nic pci.Address) {
+	if port == nil {
+		c.NotApplicable("the GPU is reserved for a virtual machine (vfio-pci)")
+		return
+	}
+	acs, ok := Need(c, "ACS control of "+port.Address.String(), port.Config.ACS, port.Dir)
+	c.Want("%s", showACS(acsVirtualised))
+	if !ok {
+		c.NotApplicable("the port above the NIC has no ACS")
+		return
+	}
+	f := c.Graph.Function(nic)
+	ats, state := See(c, "ATS of the NIC", f.Config.ATS, f.Dir)
+	c.Want("yes")
+	if acs.Ctl&acsVirtualised == acsVirtualised && state == fact.Known && ats {
+		c.Pass("isolated for virtual machines, and translated peer traffic stays on the switch")
+		return
+	}
+	c.Warn("in a virtual machine, traffic between this GPU and NIC takes the way over the root complex at about half the bandwidth")
+	c.Unsure("it matters where both are given to one virtual machine")
+	if acs.Ctl&acsVirtualised != acsVirtualised {
+		c.Fix(fmt.Sprintf("Until the next boot: sudo setpci -v -s %s ECAP_ACS+6.w=%x:%x", port.Address, acsVirtualised, acsVirtualised),
+			fmt.Sprintf("For good, from kernel 6.11 on: boot with pci=config_acs=1x111x1@%s", port.Address))
+	}
+	if state != fact.Known || !ats {
+		c.Fix(fmt.Sprintf("ATS of a ConnectX: sudo mlxconfig -d %s set ATS_ENABLED=1, then a cold reboot", nic))
 	}
 }
 

@@ -90,6 +90,7 @@ func TestGDRWay(t *testing.T) {
 		{"modules not seen, DMA-BUF there", func(m *topo.Machine) { denied(&m.Host.Modules) }, pair, Pass, "DMA-BUF", ""},
 		{"flavour not seen", all2(noPeermem, noCUDA, func(m *topo.Machine) { denied(&m.GPU.NVIDIA.Flavour) }), pair, Unknown, "flavour could not be seen", ""},
 		{"peermem does not serve the NIC", all2(attr124(0), func(m *topo.Machine) { nic(m).Model.V.GPUDirect = "dmabuf" }), pair, Fail, "does not serve this NIC", ""},
+		{"host of guests", vfio, pair, NotApplicable, "the guest's", ""},
 		{"AMD with all options", amd(full), pair, Pass, "DMA-BUF", ""},
 		{"AMD without P2PDMA", amd(lacking), pair, Fail, "CONFIG_PCI_P2PDMA", "amdgpu-dkms"},
 		{"AMD, configuration not seen", amd(nil), pair, Unknown, "configuration", ""},

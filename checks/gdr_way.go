@@ -54,6 +54,10 @@ func both(list ...answer) answer {
 }
 
 func evalGDRWay(c *Case) {
+	if c.passedThrough(c.Subject.GPU.Addr) {
+		c.NotApplicable("the GPU is reserved for a virtual machine (vfio-pci): its driver is the guest's")
+		return
+	}
 	if c.Subject.GPU.Vendor == gpu.VendorAMD {
 		evalAMDWay(c)
 		return

@@ -102,6 +102,8 @@ func TestBridgeLink(t *testing.T) {
 	}
 }
 
+func vfio(m *topo.Machine) { fn(m, gpuAddr).Driver = known("vfio-pci") }
+
 func TestACSRedirect(t *testing.T) {
 	const pair = "GPU0 mlx5_0"
 	acs := func(addr string, ctl uint16) func(*topo.Machine) {
@@ -137,9 +139,12 @@ func TestACSRedirect(t *testing.T) {
 		{"no ACS capability", func(m *topo.Machine) { fn(m, gpuPort).Config.ACS = absent[pci.ACS]() }, pair, Pass, "", ""},
 		{"unreadable", func(m *topo.Machine) { denied(&fn(m, gpuPort).Config.ACS) }, pair, Unknown, "may not be read", "gdrcheck check --only acs-redirect"},
 		{"one unreadable, one redirecting", both(acs(nicPort, 0x1d), func(m *topo.Machine) { denied(&fn(m, gpuPort).Config.ACS) }), pair, Fail, nicPort, ""},
-		{"no common bridge", both(apart, acs(nicPort, 0x1d), acs(rootPort, 0x1d)), pair, NotApplicable, "crosses the root complex anyway", ""},
+		{"no common bridge", both(apart, acs(nicPort, 0x1d), acs(rootPort, 0x1d)), pair, NotApplicable, "crosses the root complex whatever", ""},
 		{"not known whether bare metal", both(acs(gpuPort, 0x1d), func(m *topo.Machine) { m.Host.Hypervisor = fact.Value[string]{} }), pair, Warn, gpuPort, "in a guest, leave ACS"},
-		{"reserved for a guest", both(acs(gpuPort, 0x1d), func(m *topo.Machine) { fn(m, gpuAddr).Driver = known("vfio-pci") }), pair, NotApplicable, "vfio-pci", ""},
+		{"host of guests", both(acs(nicPort, 0x1d), vfio), pair, Warn, "in a virtual machine", "pci=config_acs=1x111x1@" + nicPort},
+		{"host of guests, as it should be", both(acs(nicPort, 0x5d), vfio, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(true) }), pair, Pass, "isolated", ""},
+		{"host of guests, ATS off", both(acs(nicPort, 0x5d), vfio, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(false) }), pair, Warn, "half the bandwidth", "mlxconfig -d " + nicAddr + " set ATS_ENABLED=1"},
+		{"host of guests, unreadable", both(vfio, func(m *topo.Machine) { denied(&fn(m, nicPort).Config.ACS) }), pair, Unknown, "may not be read", ""},
 		{"guest", both(guest, acs(gpuPort, 0x1d), acs(nicPort, 0x1d)), pair, Info, "must not change it", ""},
 		{"guest with ATS", both(guest, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(true) }), pair, Pass, "ATS is on", ""},
 		{"guest without ATS", both(guest, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(false) }), pair, Warn, "ATS is off", "ATS_ENABLED=1"},
