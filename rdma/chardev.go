@@ -28,7 +28,17 @@ func (c *collector) charDevices(f *Facts) {
 		{"/sys/class/infiniband_verbs", "uverbs", func(d *Device, n CharDev) { d.Uverbs = append(d.Uverbs, n) }},
 		{"/sys/class/infiniband_mad", "umad", func(d *Device, n CharDev) { d.Umad = append(d.Umad, n) }},
 	} {
-		names, _ := listDir(c.src, kind.dir)
+		names, err := listDir(c.src, kind.dir)
+		if err != nil && fact.StateOf(err) != fact.Absent {
+			// No entry would mean that the kernel has none.
+			unseen := CharDev{
+				Dev:  fact.FromError[string](err, kind.dir),
+				Node: fact.FromError[fact.Info](err, kind.dir), Access: fact.FromError[bool](err, kind.dir),
+			}
+			for i := range f.Devices {
+				kind.add(&f.Devices[i], unseen)
+			}
+		}
 		for _, n := range names {
 			if !strings.HasPrefix(n, kind.prefix) {
 				continue

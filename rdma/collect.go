@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/pci"
@@ -47,13 +48,13 @@ func Collect(ctx context.Context, src fact.Source, functions []pci.Function, opt
 	f.Listed = fact.Of(len(names), classDir)
 	if err != nil {
 		f.Listed = fact.FromError[int](err, classDir)
+		if _, err := src.Stat("/sys/class"); fact.StateOf(err) == fact.Absent {
+			f.Listed = fact.Unseen(f.Listed) // a tree of something else
+		}
 	}
 	// First what the kernel answers by itself; then one question for all that
 	// firmware serves; then the rest of each device from the answers.
-	scans := make([]*scan, len(names))
-	for i, name := range names {
-		scans[i] = c.scan(name)
-	}
+	scans := c.scanAll(names)
 	netdevs := c.selectNet(scans)
 	dataDirect := c.wantDataDirect(scans)
 	c.served.ask(ctx, src)
@@ -107,6 +108,32 @@ type scan struct {
 	Device
 	ports      []portScan
 	hwCounters []string // paths below the device
+	served     []string // files that firmware answers, absolute
+}
+
+func (s *scan) want(names ...string) {
+	for _, n := range names {
+		s.served = append(s.served, s.Dir+"/"+n)
+	}
+}
+
+// scanAll scans the devices side by side: a RoCE port has 256 GIDs to read.
+func (c *collector) scanAll(names []string) []*scan {
+	scans := make([]*scan, len(names))
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 8)
+	for i, name := range names {
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			scans[i] = c.scan(name)
+		})
+	}
+	all.Wait()
+	for _, s := range scans {
+		c.served.paths = append(c.served.paths, s.served...)
+	}
+	return scans
 }
 
 // scan reads what needs no firmware and names the files that do.
@@ -118,14 +145,14 @@ func (c *collector) scan(name string) *scan {
 	d.NodeGUID = fact.Text(c.src, d.Dir, "node_guid")
 	d.SysGUID = fact.Text(c.src, d.Dir, "sys_image_guid")
 	d.HCAType = nonEmpty(fact.Text(c.src, d.Dir, "hca_type"))
-	c.served.want(d.Dir, "fw_ver", "board_id")
+	s.want("fw_ver", "board_id")
 	d.NUMANode = c.numaNode(d)
 	if !c.opt.SkipCounters {
-		s.hwCounters = c.listCounters(d.Dir, "hw_counters")
+		s.hwCounters = c.listCounters(s, "hw_counters")
 	}
 	ports, _ := listNumbers(c.src, d.Dir+"/ports")
 	for _, n := range ports {
-		s.ports = append(s.ports, c.scanPort(d, n, len(ports)))
+		s.ports = append(s.ports, c.scanPort(s, n, len(ports)))
 	}
 	return s
 }

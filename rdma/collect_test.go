@@ -302,11 +302,18 @@ func TestCollectBroken(t *testing.T) {
 	if len(f.Devices) != 6 || f.Devices[1].Ports[0].State.V != "DOWN" || f.Devices[4].Ports[0].State.V != "ACTIVE" {
 		t.Error("the other devices suffered")
 	}
+	src.Errors["/sys/class/infiniband_verbs"] = syscall.EACCES
+	if u := Collect(t.Context(), src, functions, Options{}).Devices[0].Uverbs; len(u) != 1 || u[0].Node.State != fact.Denied {
+		t.Errorf("uverbs that cannot be listed: %+v", u)
+	}
 	src.Errors[classDir] = syscall.EACCES
 	if f := Collect(t.Context(), src, functions, Options{}); f.Listed.State != fact.Denied || len(f.Devices) != 0 {
 		t.Errorf("%+v", f.Listed)
 	}
-	empty := Collect(t.Context(), facttest.Tree(t, nil), nil, Options{})
+	if f := Collect(t.Context(), facttest.Tree(t, map[string]string{"/sys/bus/": ""}), nil, Options{}); f.Listed.State != fact.NotCollected {
+		t.Errorf("%+v", f.Listed)
+	}
+	empty := Collect(t.Context(), facttest.Tree(t, map[string]string{"/sys/class/net/": ""}), nil, Options{})
 	if empty.Listed.State != fact.Absent || empty.LibIBVerbs.State != fact.Absent || empty.RDMACM.Node.State != fact.Absent {
 		t.Errorf("%+v", empty)
 	}

@@ -20,20 +20,21 @@ type portScan struct {
 // (ib_query_port).
 var queried = []string{"state", "phys_state", "rate", "lid", "sm_lid", "cap_mask"}
 
-func (c *collector) scanPort(d *Device, number, of int) portScan {
+func (c *collector) scanPort(s *scan, number, of int) portScan {
+	d := &s.Device
 	p := portScan{Port: Port{Number: number}}
 	dir := portDir(number)
 	for _, f := range queried {
-		c.served.want(d.Dir, dir+f)
+		s.want(dir + f)
 	}
 	p.LinkLayer = fact.Text(c.src, d.Dir, dir+"link_layer")
 	p.GIDs, p.GIDTable = c.gids(d.Dir, dir)
 	p.pkeys, p.pkeyErr = listNumbers(c.src, d.Dir+"/"+dir+"pkeys")
 	for _, i := range p.pkeys {
-		c.served.want(d.Dir, fmt.Sprintf("%spkeys/%d", dir, i))
+		s.want(fmt.Sprintf("%spkeys/%d", dir, i))
 	}
 	if !c.opt.SkipCounters {
-		p.counters = append(c.listCounters(d.Dir, dir+"counters"), c.listCounters(d.Dir, dir+"hw_counters")...)
+		p.counters = append(c.listCounters(s, dir+"counters"), c.listCounters(s, dir+"hw_counters")...)
 	}
 	p.NetDev = c.portNetDev(d, &p.Port, of)
 	return p
@@ -117,8 +118,8 @@ func (c *collector) gidAttr(dev, name string) fact.Value[string] {
 }
 
 // listCounters returns the paths of the counters in a folder, by name.
-func (c *collector) listCounters(dev, folder string) []string {
-	list, err := c.src.ReadDir(dev + "/" + folder)
+func (c *collector) listCounters(s *scan, folder string) []string {
+	list, err := c.src.ReadDir(s.Dir + "/" + folder)
 	if err != nil {
 		return nil
 	}
@@ -130,7 +131,7 @@ func (c *collector) listCounters(dev, folder string) []string {
 		}
 		out = append(out, folder+"/"+e.Name)
 	}
-	c.served.want(dev, out...)
+	s.want(out...)
 	return out
 }
 

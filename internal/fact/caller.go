@@ -17,9 +17,19 @@ type Caller struct {
 }
 
 // ReadCaller reads /proc/self/status through the Source, so that a recording
-// answers with who recorded, not with who replays.
+// answers with who recorded, not with who replays. A tree without the file is
+// NotCollected: every process has one.
 func ReadCaller(src Source) Value[Caller] {
-	return Parsed(src, "/proc/self", "/proc/self/status", ParseCaller)
+	return Unseen(Parsed(src, "", "/proc/self/status", ParseCaller))
+}
+
+// Unseen turns Absent into NotCollected, for what every live machine has: that
+// it is missing tells of a partial tree, nothing of the machine.
+func Unseen[T any](v Value[T]) Value[T] {
+	if v.State == Absent {
+		v.State, v.Errno, v.Reason = NotCollected, 0, v.Source+" is not in what was read"
+	}
+	return v
 }
 
 // ParseCaller parses /proc/PID/status (proc_pid_status(5)).

@@ -63,7 +63,7 @@ func ReadBounded(name string) ([]byte, error) {
 	defer syscall.Close(fd) //nolint:errcheck // nothing was written
 	scratch := scratchPool.Get().(*[64 << 10]byte)
 	defer scratchPool.Put(scratch)
-	var out []byte
+	out := []byte{} // an empty file is an answer
 	for {
 		n, err := retry(func() (int, error) { return syscall.Read(fd, scratch[:]) })
 		if err != nil {

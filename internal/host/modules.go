@@ -34,7 +34,7 @@ const moduleDir = "/sys/module"
 func modules(src fact.Source) fact.Value[[]Module] {
 	list := names(src, moduleDir)
 	if list.State != fact.Known {
-		return first(fact.Parsed(src, "", "/proc/modules", ParseModules), fact.As[[]Module](list, nil))
+		return fact.Unseen(first(fact.Parsed(src, "", "/proc/modules", ParseModules), fact.As[[]Module](list, nil)))
 	}
 	out := []Module{}
 	for _, n := range list.V {

@@ -117,7 +117,7 @@ func TestModules(t *testing.T) {
 	if len(v.V) != 1 || v.Source != "/proc/modules" {
 		t.Errorf("%+v", v)
 	}
-	if v := modules(facttest.Tree(t, nil)); v.State != fact.Absent {
+	if v := modules(facttest.Tree(t, nil)); v.State != fact.NotCollected {
 		t.Errorf("%+v", v)
 	}
 }

@@ -7,6 +7,10 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 )
 
+// singleNodes are those of which a machine has one or none: where /dev was
+// seen, a missing one is an entry that says Absent.
+var singleNodes = []string{"/dev/gdrdrv", "/dev/kfd", "/dev/nvidiactl"}
+
 // deviceNodes lists the nodes of GPUs and their helpers; those of RDMA belong
 // to package rdma.
 func deviceNodes(src fact.Source, caller fact.Value[fact.Caller]) []DeviceNode {
@@ -23,17 +27,26 @@ func deviceNodes(src fact.Source, caller fact.Value[fact.Caller]) []DeviceNode {
 		{"/dev/nvidia-caps-imex-channels", func(string) bool { return true }},
 	} {
 		for _, n := range names(src, d.dir).V {
-			path := d.dir + "/" + n
 			if !d.matters(n) {
 				continue
 			}
-			info := fact.StatOf(src, path)
-			if info.V.Mode.IsDir() {
-				continue
+			if node := deviceNode(src, caller, d.dir+"/"+n); !node.Info.V.Mode.IsDir() {
+				out = append(out, node)
 			}
-			out = append(out, DeviceNode{Path: path, Info: info, Access: fact.Access(caller, info)})
+		}
+	}
+	if names(src, "/dev").State == fact.Known {
+		for _, path := range singleNodes {
+			if !slices.ContainsFunc(out, func(n DeviceNode) bool { return n.Path == path }) {
+				out = append(out, deviceNode(src, caller, path))
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b DeviceNode) int { return strings.Compare(a.Path, b.Path) })
 	return out
+}
+
+func deviceNode(src fact.Source, caller fact.Value[fact.Caller], path string) DeviceNode {
+	info := fact.StatOf(src, path)
+	return DeviceNode{Path: path, Info: info, Access: fact.Access(caller, info)}
 }

@@ -14,7 +14,7 @@ func secureBoot(ctx context.Context, src fact.Source) fact.Value[bool] {
 	const dir = "/sys/firmware/efi"
 	const name = dir + "/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 	if _, err := src.Stat(dir); err != nil {
-		v := fact.FromError[bool](err, dir)
+		v := within(src, "/sys/firmware", fact.FromError[bool](err, dir))
 		if v.State == fact.Absent {
 			v.Reason = "the kernel was not started by EFI"
 		}
@@ -42,8 +42,8 @@ func ParseSecureBoot(b []byte) (bool, error) {
 
 func iommu(src fact.Source) IOMMU {
 	return IOMMU{
-		Units: names(src, "/sys/class/iommu"),
-		Groups: fact.Map(names(src, "/sys/kernel/iommu_groups"), func(g []string) (int, error) {
+		Units: within(src, "/sys/class", names(src, "/sys/class/iommu")),
+		Groups: fact.Map(within(src, "/sys/kernel", names(src, "/sys/kernel/iommu_groups")), func(g []string) (int, error) {
 			return len(g), nil
 		}),
 	}
@@ -67,16 +67,24 @@ func dmi(src fact.Source) DMI {
 // clients (nv_mem, amdkfd), by kernel and vendor release.
 var memoryPeerDirs = []string{"/sys/kernel/mm/memory_peers", "/sys/kernel/memory_peers", "/sys/memory_peers"}
 
-// memoryPeers returns the clients' paths.
+// memoryPeers returns the clients' names; the source is the place.
 func memoryPeers(src fact.Source) fact.Value[[]string] {
 	all := make([]fact.Value[[]string], len(memoryPeerDirs))
 	for i, dir := range memoryPeerDirs {
 		all[i] = names(src, dir)
-		for j, n := range all[i].V {
-			all[i].V[j] = dir + "/" + n
+	}
+	return within(src, "/sys/kernel", first(all...))
+}
+
+// within says that an Absent thing below a folder that every kernel has was
+// not seen if the folder itself is not there: the tree is a part of a machine.
+func within[T any](src fact.Source, folder string, v fact.Value[T]) fact.Value[T] {
+	if v.State == fact.Absent {
+		if _, err := src.Stat(folder); fact.StateOf(err) == fact.Absent {
+			return fact.Unseen(v)
 		}
 	}
-	return first(all...)
+	return v
 }
 
 // hypervisor tells the kind of virtual machine this is. On x86 the CPU says
@@ -96,7 +104,7 @@ func hypervisor(src fact.Source, info fact.Value[string], d DMI) fact.Value[stri
 		})
 	}
 	if info.State != fact.Known {
-		return info
+		return fact.Unseen(info) // Absent would mean bare metal
 	}
 	vendor := dmiHypervisor(d)
 	switch machineOf(info.V) {
@@ -197,7 +205,7 @@ func container(src fact.Source) fact.Value[string] {
 	}
 	for _, v := range tried {
 		if v.State != fact.Known {
-			return v // one place was not seen: cannot say that there is none
+			return fact.Unseen(v) // cannot say that there is none
 		}
 	}
 	return fact.Missing[string](fact.Absent, "/proc/self/mountinfo", "no sign of a container")

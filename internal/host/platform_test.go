@@ -32,7 +32,7 @@ func TestSecureBoot(t *testing.T) {
 	if v := secureBoot(t.Context(), src); v.State != fact.Denied {
 		t.Errorf("%+v", v)
 	}
-	src = facttest.Tree(t, nil)
+	src = facttest.Tree(t, map[string]string{"/sys/firmware/acpi/": ""})
 	if v := secureBoot(t.Context(), src); v.State != fact.Absent || src.Asked[fact.AskFiles] != 0 {
 		t.Errorf("without EFI: %+v", v)
 	}
@@ -82,8 +82,8 @@ func TestHypervisor(t *testing.T) {
 		}
 	}
 	src := facttest.Tree(t, nil)
-	if v := hypervisor(src, text(src, "/proc/cpuinfo"), dmi(src)); v.State != fact.Absent || v.Source != "/proc/cpuinfo" {
-		t.Errorf("%+v", v)
+	if v := hypervisor(src, text(src, "/proc/cpuinfo"), dmi(src)); v.State != fact.NotCollected {
+		t.Errorf("without cpuinfo nobody knows, yet %+v", v)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestContainer(t *testing.T) {
 			mounts: "100 1 0:50 / / rw - overlay overlay rw,lowerdir=/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs\n",
 		}, fact.Known, "containerd"},
 		{"an overlay of nobody's", map[string]string{cgroup: "0::/\n", mounts: "1 1 0:50 / / rw - overlay overlay rw,lowerdir=/x\n"}, fact.Known, "unknown"},
-		{"half seen", map[string]string{cgroup: "0::/\n"}, fact.Absent, ""},
+		{"half seen", map[string]string{cgroup: "0::/\n"}, fact.NotCollected, ""},
 	} {
 		if v := container(facttest.Tree(t, c.files)); v.State != c.state || v.V != c.want {
 			t.Errorf("%s: %+v", c.name, v)
@@ -122,11 +122,11 @@ func TestContainer(t *testing.T) {
 func TestMemoryPeers(t *testing.T) {
 	for _, dir := range memoryPeerDirs {
 		v := memoryPeers(facttest.Tree(t, map[string]string{dir + "/nv_mem/version": "580\n"}))
-		if diff := cmp.Diff([]string{dir + "/nv_mem"}, v.V); diff != "" {
-			t.Errorf("%s: %+v", dir, v)
+		if diff := cmp.Diff(fact.Of([]string{"nv_mem"}, dir), v); diff != "" {
+			t.Error(diff)
 		}
 	}
-	if v := memoryPeers(facttest.Tree(t, nil)); v.State != fact.Absent {
+	if v := memoryPeers(facttest.Tree(t, map[string]string{"/sys/kernel/mm/": ""})); v.State != fact.Absent {
 		t.Errorf("%+v", v)
 	}
 }
@@ -142,7 +142,7 @@ func TestIOMMU(t *testing.T) {
 
 func TestDeviceNodes(t *testing.T) {
 	src := facttest.Tree(t, map[string]string{
-		"/dev/nvidia0": "", "/dev/nvidiactl": "", "/dev/gdrdrv": "", "/dev/kfd": "", "/dev/null": "", "/dev/nvidia-fs0": "",
+		"/dev/nvidia0": "", "/dev/nvidiactl": "", "/dev/gdrdrv": "", "/dev/null": "", "/dev/nvidia-fs0": "",
 		"/dev/dri/renderD128": "", "/dev/dri/card0": "", "/dev/nvidia-caps/nvidia-cap1": "",
 	})
 	src.Errors["/dev/gdrdrv"] = syscall.EACCES
@@ -152,11 +152,28 @@ func TestDeviceNodes(t *testing.T) {
 		got = append(got, n.Path+" "+n.Access.State.String())
 	}
 	want := []string{
-		"/dev/dri/renderD128 known", "/dev/gdrdrv denied", "/dev/kfd known", "/dev/nvidia-caps/nvidia-cap1 known",
+		"/dev/dri/renderD128 known", "/dev/gdrdrv denied", "/dev/kfd absent", "/dev/nvidia-caps/nvidia-cap1 known",
 		"/dev/nvidia-fs0 known", "/dev/nvidia0 known", "/dev/nvidiactl known",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A tree that holds part of a machine says nothing of the rest: Absent, which
+// checks take for an answer, is for what the machine itself denies.
+func TestPartialTree(t *testing.T) {
+	f := Collect(t.Context(), facttest.Tree(t, map[string]string{"/sys/bus/pci/devices/": ""}))
+	for name, state := range map[string]fact.State{
+		"hypervisor": f.Hypervisor.State, "container": f.Container.State, "modules": f.Modules.State, "root": f.Root.State,
+		"IOMMU units": f.IOMMU.Units.State, "IOMMU groups": f.IOMMU.Groups.State, "peers": f.MemoryPeers.State, "Secure Boot": f.SecureBoot.State,
+	} {
+		if state != fact.NotCollected {
+			t.Errorf("%s: %v", name, state)
+		}
+	}
+	if len(f.Nodes) != 0 {
+		t.Errorf("device nodes without /dev: %+v", f.Nodes)
 	}
 }
 

@@ -30,7 +30,7 @@ type Facts struct {
 	Limits        fact.Value[Limits]          `json:"limits,omitzero"`
 	Nodes         []DeviceNode                `json:"device_nodes,omitempty"` // /dev/nvidia*, /dev/gdrdrv, /dev/kfd, …
 	CharMajors    fact.Value[map[string]int]  `json:"char_majors,omitzero"`   // /proc/devices, of those that matter
-	MemoryPeers   fact.Value[[]string]        `json:"memory_peers,omitzero"`  // /sys/kernel/mm/memory_peers/*
+	MemoryPeers   fact.Value[[]string]        `json:"memory_peers,omitzero"`  // clients (nv_mem, amdkfd) below /sys/kernel/mm/memory_peers or its like
 	Names         fact.Value[Names]           `json:"names,omitzero"`
 	Root          fact.Value[bool]            `json:"root,omitzero"` // this process runs as uid 0
 }

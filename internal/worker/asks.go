@@ -112,9 +112,11 @@ func (s *session) part(data any) {
 }
 
 func askVerbs(s *session, devices []string) {
+	dieOfSignals()
 	double := s.double(VerbsLibraryEnv)
 	for _, d := range devices {
 		s.subject(d, func() fact.Record {
+			s.at("libibverbs")
 			p, err := verbs.Probe(double, d)
 			if err != nil {
 				return toRecord(fact.FromError[rdma.VerbsProbe](err, "verbs"))
