@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -74,7 +75,7 @@ func evalACS(c *Case) {
 	} else {
 		c.Fail("%s", message)
 	}
-	c.Fix(clearACS(redirecting)...)
+	c.Fix(clearACS(c, redirecting)...)
 }
 
 // readACS reads one bridge's ACS control register; false where it has none or
@@ -94,16 +95,38 @@ func needACS(c *Case, bridges []*pci.Function) {
 
 // clearACS are the steps that clear the redirect bits alone: the others do not
 // send peer traffic up, and clearing them would weaken more than is needed.
-func clearACS(ports []pci.Address) []string {
+func clearACS(c *Case, ports []pci.Address) []string {
 	var out, names []string
 	for _, a := range ports {
 		out = append(out, fmt.Sprintf("Until the next boot: sudo setpci -v -s %s ECAP_ACS+6.w=0:%x", a, pci.ACSRedirectMask))
+	}
+	for _, a := range c.redirectingPorts() {
 		names = append(names, a.String())
 	}
 	return append(out,
-		fmt.Sprintf(`For good, in /etc/default/grub: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=disable_acs_redir=\"%s\""; then sudo update-grub and reboot`, strings.Join(names, ";")),
+		fmt.Sprintf(`For good, all ports at once, in /etc/default/grub: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=disable_acs_redir=\"%s\""; then sudo update-grub and reboot`, strings.Join(names, ";")),
 		"Or turn ACS off for PCIe switches in the BIOS",
 		"Not on a host that passes these devices to virtual machines: it merges their IOMMU groups")
+}
+
+// redirectingPorts are those of all pairs: of several disable_acs_redir on one
+// kernel command line only the last counts.
+func (c *Case) redirectingPorts() []pci.Address {
+	var out []pci.Address
+	for _, p := range c.preferred() {
+		g, _ := c.Graph.Device(p.GPU)
+		nic, _ := c.Graph.Device(p.NIC)
+		end, ok := c.pathEnd(nic.RDMA)
+		if g.Addr == nil || !ok || c.Graph.Common(*g.Addr, end) == nil {
+			continue
+		}
+		for _, b := range c.Graph.Bridges(*g.Addr, end) {
+			if acs, known := b.Config.ACS.Get(); known && acs.Ctl&pci.ACSRedirectMask != 0 && !slices.Contains(out, b.Address) {
+				out = append(out, b.Address)
+			}
+		}
+	}
+	return out
 }
 
 // evalACSGuest: a guest sees emulated bridges at most. What decides is on the
@@ -166,7 +189,7 @@ func evalACSHost(c *Case, port *pci.Function, nic pci.Address) {
 	c.Unsure("it matters where both are given to one virtual machine")
 	if acs.Ctl&acsVirtualised != acsVirtualised {
 		c.Fix(fmt.Sprintf("Until the next boot: sudo setpci -v -s %s ECAP_ACS+6.w=%x:%x", port.Address, acsVirtualised, acsVirtualised),
-			fmt.Sprintf("For good, from kernel 6.11 on: boot with pci=config_acs=1x111x1@%s", port.Address))
+			fmt.Sprintf("For good, from kernel 6.11 on: boot with pci=config_acs=1x111x1@%s, and with all ports in this one option, separated by ;", port.Address))
 	}
 	if state != fact.Known || !ats {
 		c.Fix(fmt.Sprintf("ATS of a ConnectX: sudo mlxconfig -d %s set ATS_ENABLED=1, then a cold reboot", nic))

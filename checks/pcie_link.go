@@ -46,6 +46,12 @@ func needLink(c *Case) (now pci.Link, best linkBest, ok bool) {
 		c.NotApplicable("the device does not say what its link could be, as VFs and emulated devices do")
 		return now, best, false
 	}
+	if now.SpeedGTPerSec == 0 && (c.Platform.Virt == Guest || c.Subject.NIC != nil && c.Subject.NIC.Model.V.IsVF) {
+		// The link status of a VF reads as zero (SR-IOV specification), and in a
+		// guest nothing tells a VF from a device of its own.
+		c.NotApplicable("the device does not show the state of its link, as VFs do not")
+		return now, best, false
+	}
 	best.own, best.speed, best.width = now, now.MaxSpeedGTPerSec, now.MaxWidth
 	if c.Platform.Virt == Guest || f.Parent == nil {
 		return now, best, true

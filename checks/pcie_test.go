@@ -1,11 +1,13 @@
 package checks
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -30,6 +32,7 @@ func TestPCIeLinkWidth(t *testing.T) {
 			fn(m, gpuPort).Link.V.MaxWidth = 1
 		}, "GPU0", Pass, "x16", ""},
 		{"down", func(m *topo.Machine) { setLink(m, 0, 0, nicAddr, nicPort) }, "mlx5_0", Fail, "link is down", nicAddr},
+		{"VF in a guest", func(m *topo.Machine) { guest(m); setLink(m, 0, 0, nicAddr) }, "mlx5_0", NotApplicable, "as VFs do not", ""},
 		{"VF is judged by its PF", func(m *topo.Machine) {
 			vf := function("0000:04:00.2", nicPort, pci.ClassEthernet<<8, pci.PortEndpoint)
 			vf.PhysFn = known(at(nicAddr))
@@ -160,6 +163,21 @@ func TestACSRedirect(t *testing.T) {
 			if containsAny(line, "setpci", "disable_acs", "ACS off") {
 				t.Errorf("%s: advises to change ACS: %q", name, line)
 			}
+		}
+	}
+}
+
+// One kernel option must name the ports of all pairs: the last one wins.
+func TestACSFixNamesAllPorts(t *testing.T) {
+	m := goodNode()
+	secondNIC(func(*rdma.Device) {})(m)
+	for _, a := range []string{nicPort, "0000:02:02.0"} {
+		fn(m, a).Config.ACS = known(pci.ACS{Cap: 0x7f, Ctl: 0x1d})
+	}
+	for _, pair := range []string{"GPU0 mlx5_0", "GPU0 mlx5_1"} {
+		fix := strings.Join(findingOf(t, m, acsRedirect, pair).Fix, "\n")
+		if !strings.Contains(fix, `pci=disable_acs_redir=\"`+nicPort+`;0000:02:02.0\"`) || strings.Count(fix, "setpci") != 1 {
+			t.Errorf("%s: %s", pair, fix)
 		}
 	}
 }

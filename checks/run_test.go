@@ -10,6 +10,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -153,6 +154,31 @@ func TestNeedMapsStates(t *testing.T) {
 			}
 			if tc.state == fact.Denied && !slices.Contains(f.Fix, "Run as root: sudo gdrcheck check --only x") {
 				t.Errorf("fix %q", f.Fix)
+			}
+		})
+	}
+}
+
+func TestHowToSee(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		state  fact.State
+		change func(*topo.Machine)
+		want   string
+	}{
+		{"denied to a user", fact.Denied, func(m *topo.Machine) { m.Host.Root = known(false) }, "Run as root: sudo"},
+		{"denied to root in a container", fact.Denied, func(m *topo.Machine) { m.Host.Container = known("docker") }, "--privileged"},
+		{"not collected of a recording", fact.NotCollected, func(m *topo.Machine) { m.Origin = "recording" }, "Run on the live node"},
+		{"not collected in time", fact.NotCollected, func(*topo.Machine) {}, "--timeout 60s"},
+		{"failed", fact.Failed, func(*topo.Machine) {}, "dmesg"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := goodNode()
+			tc.change(m)
+			port(m).Rate = fact.Missing[rdma.Rate](tc.state, "ports/1/rate", "why")
+			f := findingOf(t, m, rdmaPortRate, "mlx5_0/1")
+			if f.Verdict != Unknown || !strings.Contains(strings.Join(f.Fix, "\n"), tc.want) {
+				t.Errorf("%s: %q lacks %q", f.Verdict, f.Fix, tc.want)
 			}
 		})
 	}
