@@ -25,7 +25,8 @@ var gdrWay = Check{
 	Eval:     evalGDRWay,
 }
 
-// answer is one condition of a way: yes, no or unknown, and what it rests on.
+// answer is one condition of a way: yes, no or unknown, and why. Of a yes that was
+// inferred rather than asked, why says so.
 type answer struct {
 	state answerState
 	why   string
@@ -48,6 +49,8 @@ func both(list ...answer) answer {
 			return a
 		case a.state == dontKnow && out.state == yes:
 			out = a
+		case a.state == yes && out.state == yes && a.why != "":
+			out.why = a.why
 		}
 	}
 	return out
@@ -72,7 +75,7 @@ func evalGDRWay(c *Case) {
 	case peermem.state == yes:
 		c.Pass("%s (whether DMA-BUF works too is not known: %s)", peermem.why, dmabuf.why)
 	case dmabuf.state == yes:
-		c.Pass("DMA-BUF")
+		c.Pass("DMA-BUF%s", because(dmabuf.why))
 	case peermem.state == no && dmabuf.state == no:
 		c.Fail("no way to register GPU memory: %s, and no DMA-BUF: %s", peermem.why, dmabuf.why)
 		fixWay(c)
@@ -195,7 +198,7 @@ func nicImportsDMABuf(c *Case) answer {
 	case older(release, since):
 		return answer{no, fmt.Sprintf("the NIC driver %s takes it from kernel %s on", driver, since)}
 	}
-	return answer{state: yes}
+	return answer{yes, "by kernel and driver; libibverbs was not asked"}
 }
 
 // fixWay orders the fixes by ease: a module that is there already, a setting,
