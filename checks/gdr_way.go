@@ -255,7 +255,7 @@ func evalAMDWay(c *Case) {
 	}
 	switch a := both(list...); a.state {
 	case yes:
-		c.Pass("DMA-BUF")
+		c.Pass("DMA-BUF%s", because(a.why))
 	case no:
 		c.Fail("no way to register GPU memory: no peer memory client, and no DMA-BUF: %s", a.why)
 		c.Fix("Use a kernel with CONFIG_PCI_P2PDMA, CONFIG_DMABUF_MOVE_NOTIFY and CONFIG_HSA_AMD_P2P (Ubuntu 22.04 HWE and newer), or AMD's amdgpu-dkms")
