@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -34,21 +35,21 @@ func evalACS(c *Case) {
 		evalACSGuest(c, end)
 		return
 	}
-	if f := c.Graph.Function(*g.Addr); f != nil && f.Driver.Or("") == "vfio-pci" {
-		c.NotApplicable("the GPU is reserved for a virtual machine (vfio-pci), whose isolation needs ACS on")
-		return
-	}
 	common := c.Graph.Common(*g.Addr, end)
 	if common == nil {
 		// p2pdma's rule: without a common bridge traffic crosses the root complex
 		// whatever the ports' ACS bits say; then its whitelist of host bridges
 		// decides, and gpu-nic-path speaks of the cost.
-		c.NotApplicable("GPU and NIC share no switch: their traffic crosses the root complex anyway, and ACS changes nothing")
+		c.NotApplicable("GPU and NIC share no switch: their traffic crosses the root complex whatever ACS says")
 		return
 	}
 	bridges := c.Graph.Bridges(*g.Addr, end)
 	if len(bridges) == 0 {
 		c.Pass("no bridge between the GPU, the NIC and their common port")
+		return
+	}
+	if c.passedThrough(*g.Addr) {
+		evalACSHost(c, c.below(common, end), end)
 		return
 	}
 	if c.Subject.NIC.DataDirect.State == fact.Known {
@@ -74,7 +75,7 @@ func evalACS(c *Case) {
 	} else {
 		c.Fail("%s", message)
 	}
-	c.Fix(clearACS(redirecting)...)
+	c.Fix(clearACS(c, redirecting)...)
 }
 
 // readACS reads one bridge's ACS control register; false where it has none or
@@ -94,16 +95,38 @@ func needACS(c *Case, bridges []*pci.Function) {
 
 // clearACS are the steps that clear the redirect bits alone: the others do not
 // send peer traffic up, and clearing them would weaken more than is needed.
-func clearACS(ports []pci.Address) []string {
+func clearACS(c *Case, ports []pci.Address) []string {
 	var out, names []string
 	for _, a := range ports {
 		out = append(out, fmt.Sprintf("Until the next boot: sudo setpci -v -s %s ECAP_ACS+6.w=0:%x", a, pci.ACSRedirectMask))
+	}
+	for _, a := range c.redirectingPorts() {
 		names = append(names, a.String())
 	}
 	return append(out,
-		fmt.Sprintf(`For good, in /etc/default/grub: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=disable_acs_redir=\"%s\""; then sudo update-grub and reboot`, strings.Join(names, ";")),
+		fmt.Sprintf(`For good, all ports at once, in /etc/default/grub: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=disable_acs_redir=\"%s\""; then sudo update-grub and reboot`, strings.Join(names, ";")),
 		"Or turn ACS off for PCIe switches in the BIOS",
 		"Not on a host that passes these devices to virtual machines: it merges their IOMMU groups")
+}
+
+// redirectingPorts are those of all pairs: of several disable_acs_redir on one
+// kernel command line only the last counts.
+func (c *Case) redirectingPorts() []pci.Address {
+	var out []pci.Address
+	for _, p := range c.preferred() {
+		g, _ := c.Graph.Device(p.GPU)
+		nic, _ := c.Graph.Device(p.NIC)
+		end, ok := c.pathEnd(nic.RDMA)
+		if g.Addr == nil || !ok || c.Graph.Common(*g.Addr, end) == nil {
+			continue
+		}
+		for _, b := range c.Graph.Bridges(*g.Addr, end) {
+			if acs, known := b.Config.ACS.Get(); known && acs.Ctl&pci.ACSRedirectMask != 0 && !slices.Contains(out, b.Address) {
+				out = append(out, b.Address)
+			}
+		}
+	}
+	return out
 }
 
 // evalACSGuest: a guest sees emulated bridges at most. What decides is on the
@@ -127,6 +150,49 @@ func evalACSGuest(c *Case, end pci.Address) {
 		c.Unsure("%s; a bandwidth test between GPU and NIC tells", host)
 	default:
 		c.Info("%s; a bandwidth test between GPU and NIC tells", host)
+	}
+}
+
+// acsVirtualised are the bits of the port above a NIC that is passed to a virtual
+// machine together with a GPU: isolated, but translated requests (ATS) may turn
+// at the switch.
+const acsVirtualised = pci.ACSDirectTranslated | pci.ACSUpstreamForwarding | pci.ACSCompletionRedirect |
+	pci.ACSRequestRedirect | pci.ACSSourceValidation
+
+// passedThrough says whether a function is reserved for a virtual machine.
+func (n *Node) passedThrough(a pci.Address) bool {
+	f := n.Graph.Function(a)
+	return f != nil && f.Driver.Or("") == "vfio-pci"
+}
+
+// evalACSHost judges a host that gives the GPU to a virtual machine: there ACS
+// must isolate, and DirectTrans with ATS keeps peer traffic on the switch.
+func evalACSHost(c *Case, port *pci.Function, nic pci.Address) {
+	if port == nil {
+		c.NotApplicable("the GPU is reserved for a virtual machine (vfio-pci)")
+		return
+	}
+	acs, ok := Need(c, "ACS control of "+port.Address.String(), port.Config.ACS, port.Dir)
+	c.Want("%s", showACS(acsVirtualised))
+	if !ok {
+		c.NotApplicable("the port above the NIC has no ACS")
+		return
+	}
+	f := c.Graph.Function(nic)
+	ats, state := See(c, "ATS of the NIC", f.Config.ATS, f.Dir)
+	c.Want("yes")
+	if acs.Ctl&acsVirtualised == acsVirtualised && state == fact.Known && ats {
+		c.Pass("isolated for virtual machines, and translated peer traffic stays on the switch")
+		return
+	}
+	c.Warn("in a virtual machine, traffic between this GPU and NIC takes the way over the root complex at about half the bandwidth")
+	c.Unsure("it matters where both are given to one virtual machine")
+	if acs.Ctl&acsVirtualised != acsVirtualised {
+		c.Fix(fmt.Sprintf("Until the next boot: sudo setpci -v -s %s ECAP_ACS+6.w=%x:%x", port.Address, acsVirtualised, acsVirtualised),
+			fmt.Sprintf("For good, from kernel 6.11 on: boot with pci=config_acs=1x111x1@%s, and with all ports in this one option, separated by ;", port.Address))
+	}
+	if state != fact.Known || !ats {
+		c.Fix(fmt.Sprintf("ATS of a ConnectX: sudo mlxconfig -d %s set ATS_ENABLED=1, then a cold reboot", nic))
 	}
 }
 

@@ -33,7 +33,7 @@ func TestReferenceIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(Reference(), string(got)); diff != "" {
-		t.Errorf("docs/checks.md is stale; run: go test ./checks -run TestReference -update\n%s", diff)
+		t.Errorf("docs/checks.md is stale; run: make docs\n%s", diff)
 	}
 }
 

@@ -48,9 +48,7 @@ func evalBAR1(c *Case) {
 		c.Info("coherent memory: NICs reach it through the CPU's fabric too")
 		return
 	}
-	// No GPU that can do GPUDirect RDMA has as little memory as the smallest window.
-	const smallest = 256 << 20
-	if mem.State != fact.Known && size <= smallest {
+	if mem.State != fact.Known && size <= c.Thresholds.BAR1SmallBytes {
 		warnSmallBAR1(c, size, "the GPU's memory")
 		return
 	}
@@ -87,7 +85,7 @@ func bar1FromPCI(c *Case) uint64 {
 func warnSmallBAR1(c *Case, size uint64, of string) {
 	c.Warn("BAR1 is %s for %s: RDMA can register about that much at once, and fails beyond", showBytes(size), of)
 	name, f := c.Subject.GPU.Name, c.Subject.Function
-	if hasDisplayMode(name) {
+	if slices.ContainsFunc(c.Thresholds.DisplayModeModels, func(s string) bool { return strings.Contains(name, s) }) {
 		c.Fix(fmt.Sprintf("This model has display modes: sudo ./displaymodeselector --gpumode physical_display_disabled (choose %s), then reboot", c.Subject.GPU.Addr))
 	}
 	if f != nil {
@@ -107,17 +105,6 @@ func warnSmallBAR1(c *Case, size uint64, of string) {
 		return
 	}
 	c.Fix("Enable Above 4G Decoding and Resizable BAR in the BIOS")
-}
-
-// hasDisplayMode knows the models whose BAR1 grows when display output is off
-// (NVIDIA's Display Mode Selector Tool).
-func hasDisplayMode(name string) bool {
-	for _, s := range []string{"A40", "L40", "RTX A5000", "RTX A5500", "RTX A6000", "RTX 5000 Ada", "RTX 6000 Ada", "RTX PRO 6000"} {
-		if strings.Contains(name, s) {
-			return true
-		}
-	}
-	return false
 }
 
 func evalLargeBAR(c *Case) {

@@ -13,7 +13,6 @@ var bridgeLink = Check{
 	Fix: []string{"Reseat the riser, the switch board or its cable; update the switch's firmware"},
 	Refs: []string{
 		"https://docs.kernel.org/PCI/index.html",
-		"https://github.com/NVIDIA/nccl-tests/issues/112",
 	},
 	Subjects: eachUplink,
 	Eval:     evalBridgeLink,

@@ -38,16 +38,16 @@ func Need[T any](c *Case, name string, v fact.Value[T], dir ...string) (T, bool)
 		return got, false
 	case fact.Unsupported:
 		if c.check.UnsupportedIsNotApplicable {
-			c.NotApplicable("%s: not supported here%s", name, because(v.Reason))
+			c.NotApplicable("%s not supported here%s", name, because(v.Reason))
 			panic(stop{})
 		}
-		c.Unknown("cannot tell: %s is not supported here%s", name, because(v.Reason))
+		c.Unknown("cannot tell: %s not supported here%s", name, because(v.Reason))
 	case fact.Denied:
 		c.Unknown("cannot tell: %s may not be read%s", name, because(v.Reason))
 	case fact.Failed:
 		c.Unknown("cannot tell: reading %s failed%s", name, because(v.Reason))
 	case fact.NotCollected:
-		c.Unknown("cannot tell: %s was not collected%s", name, because(v.Reason))
+		c.Unknown("cannot tell: %s not collected%s", name, because(v.Reason))
 	}
 	c.Fix(c.howToSee(state)...)
 	panic(stop{})

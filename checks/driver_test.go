@@ -78,7 +78,7 @@ func TestGDRWay(t *testing.T) {
 		{"none: old kernel", all2(noPeermem, noProbe, kernel("5.4.0-150-generic")), pair, Fail, "kernel 5.4.0-150-generic is older than 5.12", "5.12 or newer"},
 		{"none: confidential computing", all2(noPeermem, func(m *topo.Machine) { m.GPU.GPUs[0].NVML.V.Confidential = known(true) }), pair, Fail, "confidential", ""},
 		{"none: driver not loaded", all2(noPeermem, noCUDA, func(m *topo.Machine) { m.GPU.NVIDIA.Flavour = absent[string]() }), pair, Fail, "not loaded", "modprobe nvidia"},
-		{"kernel and driver table instead of the probe", all2(noPeermem, noProbe), pair, Pass, "DMA-BUF", ""},
+		{"kernel and driver table instead of the probe", all2(noPeermem, noProbe), pair, Pass, "DMA-BUF (by kernel and driver; libibverbs was not asked)", ""},
 		{"a driver without the function", all2(noPeermem, noProbe, func(m *topo.Machine) { nic(m).Driver.V = "mlx4_core" }), pair, Fail, "mlx4_core does not take it", ""},
 		{"a driver that is newer than the kernel", all2(noPeermem, noProbe, kernel("6.2.0"), func(m *topo.Machine) { nic(m).Driver.V = "bnxt_en" }), pair, Fail, "from kernel 6.6 on", ""},
 		{"a vendor's driver on an old kernel", all2(noProbe, kernel("6.2.0"), func(m *topo.Machine) {
@@ -90,6 +90,7 @@ func TestGDRWay(t *testing.T) {
 		{"modules not seen, DMA-BUF there", func(m *topo.Machine) { denied(&m.Host.Modules) }, pair, Pass, "DMA-BUF", ""},
 		{"flavour not seen", all2(noPeermem, noCUDA, func(m *topo.Machine) { denied(&m.GPU.NVIDIA.Flavour) }), pair, Unknown, "flavour could not be seen", ""},
 		{"peermem does not serve the NIC", all2(attr124(0), func(m *topo.Machine) { nic(m).Model.V.GPUDirect = "dmabuf" }), pair, Fail, "does not serve this NIC", ""},
+		{"host of guests", vfio, pair, NotApplicable, "the guest's", ""},
 		{"AMD with all options", amd(full), pair, Pass, "DMA-BUF", ""},
 		{"AMD without P2PDMA", amd(lacking), pair, Fail, "CONFIG_PCI_P2PDMA", "amdgpu-dkms"},
 		{"AMD, configuration not seen", amd(nil), pair, Unknown, "configuration", ""},

@@ -25,7 +25,8 @@ var gdrWay = Check{
 	Eval:     evalGDRWay,
 }
 
-// answer is one condition of a way: yes, no or unknown, and what it rests on.
+// answer is one condition of a way: yes, no or unknown, and why. Of a yes that was
+// inferred rather than asked, why says so.
 type answer struct {
 	state answerState
 	why   string
@@ -48,12 +49,18 @@ func both(list ...answer) answer {
 			return a
 		case a.state == dontKnow && out.state == yes:
 			out = a
+		case a.state == yes && out.state == yes && a.why != "":
+			out.why = a.why
 		}
 	}
 	return out
 }
 
 func evalGDRWay(c *Case) {
+	if c.passedThrough(c.Subject.GPU.Addr) {
+		c.NotApplicable("the GPU is reserved for a virtual machine (vfio-pci): its driver is the guest's")
+		return
+	}
 	if c.Subject.GPU.Vendor == gpu.VendorAMD {
 		evalAMDWay(c)
 		return
@@ -68,7 +75,7 @@ func evalGDRWay(c *Case) {
 	case peermem.state == yes:
 		c.Pass("%s (whether DMA-BUF works too is not known: %s)", peermem.why, dmabuf.why)
 	case dmabuf.state == yes:
-		c.Pass("DMA-BUF")
+		c.Pass("DMA-BUF%s", because(dmabuf.why))
 	case peermem.state == no && dmabuf.state == no:
 		c.Fail("no way to register GPU memory: %s, and no DMA-BUF: %s", peermem.why, dmabuf.why)
 		fixWay(c)
@@ -191,7 +198,7 @@ func nicImportsDMABuf(c *Case) answer {
 	case older(release, since):
 		return answer{no, fmt.Sprintf("the NIC driver %s takes it from kernel %s on", driver, since)}
 	}
-	return answer{state: yes}
+	return answer{yes, "by kernel and driver; libibverbs was not asked"}
 }
 
 // fixWay orders the fixes by ease: a module that is there already, a setting,
@@ -248,7 +255,7 @@ func evalAMDWay(c *Case) {
 	}
 	switch a := both(list...); a.state {
 	case yes:
-		c.Pass("DMA-BUF")
+		c.Pass("DMA-BUF%s", because(a.why))
 	case no:
 		c.Fail("no way to register GPU memory: no peer memory client, and no DMA-BUF: %s", a.why)
 		c.Fix("Use a kernel with CONFIG_PCI_P2PDMA, CONFIG_DMABUF_MOVE_NOTIFY and CONFIG_HSA_AMD_P2P (Ubuntu 22.04 HWE and newer), or AMD's amdgpu-dkms")

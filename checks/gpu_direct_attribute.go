@@ -19,6 +19,10 @@ var gpuDirectAttribute = Check{
 	Subjects: EachGPU,
 	Eval: func(c *Case) {
 		g := c.Subject.GPU
+		if c.passedThrough(g.Addr) {
+			c.NotApplicable("reserved for a virtual machine (vfio-pci), which alone can ask it")
+			return
+		}
 		if g.Vendor != gpu.VendorNVIDIA {
 			c.NotApplicable("CUDA's attribute, on an %s GPU", g.Vendor)
 			return

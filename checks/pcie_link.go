@@ -46,6 +46,12 @@ func needLink(c *Case) (now pci.Link, best linkBest, ok bool) {
 		c.NotApplicable("the device does not say what its link could be, as VFs and emulated devices do")
 		return now, best, false
 	}
+	if now.SpeedGTPerSec == 0 && (c.Platform.Virt == Guest || c.Subject.NIC != nil && c.Subject.NIC.Model.V.IsVF) {
+		// The link status of a VF reads as zero (SR-IOV specification), and in a
+		// guest nothing tells a VF from a device of its own.
+		c.NotApplicable("the device does not show the state of its link, as VFs do not")
+		return now, best, false
+	}
 	best.own, best.speed, best.width = now, now.MaxSpeedGTPerSec, now.MaxWidth
 	if c.Platform.Virt == Guest || f.Parent == nil {
 		return now, best, true
@@ -64,8 +70,7 @@ var pcieLinkWidth = Check{
 	Why: "Each missing half of the lanes halves what the device can move. Lanes do not come and go with load: a narrow link is a seating, riser, cable or bifurcation fault.",
 	Fix: []string{"Power off, reseat the card and its riser or cable; swap slots to tell the card from the slot"},
 	Refs: []string{
-		"https://docs.kernel.org/admin-guide/abi-testing.html#abi-sys-bus-pci-devices-current-link-width",
-		"https://docs.nvidia.com/networking/display/connectx7vpi/troubleshooting",
+		"https://docs.kernel.org/admin-guide/abi-testing.html",
 	},
 	Subjects: EachEndpoint,
 	Eval:     evalLinkWidth,
@@ -113,7 +118,7 @@ var pcieLinkSpeed = Check{
 	Why:       "A link one generation down carries half. GPUs lower their link's speed while idle to save power, and that is no fault; a NIC or a bridge does not.",
 	Fix:       []string{"Retrain the link: reboot, or reseat the card; check that the BIOS does not limit the slot's PCIe generation"},
 	Refs: []string{
-		"https://docs.kernel.org/admin-guide/abi-testing.html#abi-sys-bus-pci-devices-current-link-speed",
+		"https://docs.kernel.org/admin-guide/abi-testing.html",
 		"https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
 	},
 	Subjects: EachEndpoint,
@@ -158,7 +163,7 @@ func (c *Case) idle() bool {
 func recheckLink(c *Case) []string {
 	addr := c.Subject.Function.Address
 	if c.Subject.GPU.Vendor == "NVIDIA" {
-		return []string{fmt.Sprintf("While a job runs on it: nvidia-smi -i %s --query-gpu=pstate,pcie.link.gen.gpucurrent,pcie.link.gen.max --format=csv", addr),
+		return []string{fmt.Sprintf("While a job runs on it: nvidia-smi -i %s --query-gpu=pstate,pcie.link.gen.current,pcie.link.gen.max --format=csv", addr),
 			"If the generation stays low under load: reseat the card, check the slot's PCIe generation in the BIOS"}
 	}
 	return []string{fmt.Sprintf("While a job runs on it: cat /sys/bus/pci/devices/%s/current_link_speed", addr),

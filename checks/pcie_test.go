@@ -1,11 +1,13 @@
 package checks
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -30,6 +32,7 @@ func TestPCIeLinkWidth(t *testing.T) {
 			fn(m, gpuPort).Link.V.MaxWidth = 1
 		}, "GPU0", Pass, "x16", ""},
 		{"down", func(m *topo.Machine) { setLink(m, 0, 0, nicAddr, nicPort) }, "mlx5_0", Fail, "link is down", nicAddr},
+		{"VF in a guest", func(m *topo.Machine) { guest(m); setLink(m, 0, 0, nicAddr) }, "mlx5_0", NotApplicable, "as VFs do not", ""},
 		{"VF is judged by its PF", func(m *topo.Machine) {
 			vf := function("0000:04:00.2", nicPort, pci.ClassEthernet<<8, pci.PortEndpoint)
 			vf.PhysFn = known(at(nicAddr))
@@ -102,6 +105,8 @@ func TestBridgeLink(t *testing.T) {
 	}
 }
 
+func vfio(m *topo.Machine) { fn(m, gpuAddr).Driver = known("vfio-pci") }
+
 func TestACSRedirect(t *testing.T) {
 	const pair = "GPU0 mlx5_0"
 	acs := func(addr string, ctl uint16) func(*topo.Machine) {
@@ -137,9 +142,12 @@ func TestACSRedirect(t *testing.T) {
 		{"no ACS capability", func(m *topo.Machine) { fn(m, gpuPort).Config.ACS = absent[pci.ACS]() }, pair, Pass, "", ""},
 		{"unreadable", func(m *topo.Machine) { denied(&fn(m, gpuPort).Config.ACS) }, pair, Unknown, "may not be read", "gdrcheck check --only acs-redirect"},
 		{"one unreadable, one redirecting", both(acs(nicPort, 0x1d), func(m *topo.Machine) { denied(&fn(m, gpuPort).Config.ACS) }), pair, Fail, nicPort, ""},
-		{"no common bridge", both(apart, acs(nicPort, 0x1d), acs(rootPort, 0x1d)), pair, NotApplicable, "crosses the root complex anyway", ""},
+		{"no common bridge", both(apart, acs(nicPort, 0x1d), acs(rootPort, 0x1d)), pair, NotApplicable, "crosses the root complex whatever", ""},
 		{"not known whether bare metal", both(acs(gpuPort, 0x1d), func(m *topo.Machine) { m.Host.Hypervisor = fact.Value[string]{} }), pair, Warn, gpuPort, "in a guest, leave ACS"},
-		{"reserved for a guest", both(acs(gpuPort, 0x1d), func(m *topo.Machine) { fn(m, gpuAddr).Driver = known("vfio-pci") }), pair, NotApplicable, "vfio-pci", ""},
+		{"host of guests", both(acs(nicPort, 0x1d), vfio), pair, Warn, "in a virtual machine", "pci=config_acs=1x111x1@" + nicPort},
+		{"host of guests, as it should be", both(acs(nicPort, 0x5d), vfio, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(true) }), pair, Pass, "isolated", ""},
+		{"host of guests, ATS off", both(acs(nicPort, 0x5d), vfio, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(false) }), pair, Warn, "half the bandwidth", "mlxconfig -d " + nicAddr + " set ATS_ENABLED=1"},
+		{"host of guests, unreadable", both(vfio, func(m *topo.Machine) { denied(&fn(m, nicPort).Config.ACS) }), pair, Unknown, "may not be read", ""},
 		{"guest", both(guest, acs(gpuPort, 0x1d), acs(nicPort, 0x1d)), pair, Info, "must not change it", ""},
 		{"guest with ATS", both(guest, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(true) }), pair, Pass, "ATS is on", ""},
 		{"guest without ATS", both(guest, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(false) }), pair, Warn, "ATS is off", "ATS_ENABLED=1"},
@@ -155,6 +163,21 @@ func TestACSRedirect(t *testing.T) {
 			if containsAny(line, "setpci", "disable_acs", "ACS off") {
 				t.Errorf("%s: advises to change ACS: %q", name, line)
 			}
+		}
+	}
+}
+
+// One kernel option must name the ports of all pairs: the last one wins.
+func TestACSFixNamesAllPorts(t *testing.T) {
+	m := goodNode()
+	secondNIC(func(*rdma.Device) {})(m)
+	for _, a := range []string{nicPort, "0000:02:02.0"} {
+		fn(m, a).Config.ACS = known(pci.ACS{Cap: 0x7f, Ctl: 0x1d})
+	}
+	for _, pair := range []string{"GPU0 mlx5_0", "GPU0 mlx5_1"} {
+		fix := strings.Join(findingOf(t, m, acsRedirect, pair).Fix, "\n")
+		if !strings.Contains(fix, `pci=disable_acs_redir=\"`+nicPort+`;0000:02:02.0\"`) || strings.Count(fix, "setpci") != 1 {
+			t.Errorf("%s: %s", pair, fix)
 		}
 	}
 }

@@ -13,7 +13,7 @@ var rdmaPortRate = Check{
 	Why:       "A port that negotiated a lower rate or fewer lanes than its siblings slows every collective down to itself.",
 	Fix:       []string{"Compare cable, transceiver and switch port with those of a port at full rate"},
 	Refs: []string{
-		"https://docs.kernel.org/admin-guide/abi-stable.html#abi-sys-class-infiniband-device-ports-port-num-rate",
+		"https://docs.kernel.org/admin-guide/abi-stable.html",
 		"https://github.com/NVIDIA/nccl/issues/1277",
 	},
 	Subjects: EachPort,
@@ -119,12 +119,12 @@ func fixRate(c *Case) []string {
 	if dev, ok := c.Subject.Port.NetDev.Get(); ok && c.Subject.Port.LinkLayer.Or("") == "Ethernet" {
 		return []string{
 			fmt.Sprintf("See what both ends advertise: ethtool %s", dev),
-			fmt.Sprintf("For cable and module of a ConnectX: sudo mlxlink -d %s -p %d -m", nic, port),
+			fmt.Sprintf("For cable and module of a ConnectX: sudo mlxlink -d %s -p %d -m", c.firmwareName(), port),
 			"Compare the cable, the transceiver and the switch port's setting with those of a port at full rate",
 		}
 	}
 	return []string{
-		fmt.Sprintf("See lanes and module: sudo mlxlink -d %s -p %d -m; ibportstate -C %s -P %d -D 0 %d", nic, port, nic, port, port),
+		fmt.Sprintf("See lanes and module: sudo mlxlink -d %s -p %d -m; ibportstate -C %s -P %d -D 0 %d", c.firmwareName(), port, nic, port, port),
 		"Compare the cable, the transceiver and the switch port's setting with those of a port at full rate",
 	}
 }

@@ -13,7 +13,7 @@ var rdmaPortState = Check{
 	Why: "Only an ACTIVE port carries traffic. DOWN is a cable, a transceiver, the switch or an interface that nobody brought up; INIT on InfiniBand is a fabric without a subnet manager.",
 	Fix: []string{"Check the cable, the switch port and, on Ethernet, that the interface is up"},
 	Refs: []string{
-		"https://docs.kernel.org/admin-guide/abi-stable.html#abi-sys-class-infiniband-device-ports-port-num-state",
+		"https://docs.kernel.org/admin-guide/abi-stable.html",
 		"https://github.com/k8snetworkplumbingwg/sriov-network-device-plugin/issues/269",
 	},
 	Subjects: EachPort,
@@ -59,6 +59,14 @@ func activeSibling(nic *rdma.Device, not int) int {
 	return 0
 }
 
+// firmwareName is what NVIDIA's firmware tools call the NIC: its PCI address.
+func (c *Case) firmwareName() string {
+	if a, ok := c.Subject.NIC.PCI.Get(); ok {
+		return a.String()
+	}
+	return c.Subject.NIC.Name
+}
+
 func fixPort(c *Case, state, phys, layer string) []string {
 	nic, port := c.Subject.NIC.Name, c.Subject.Port.Number
 	dev := c.Subject.Port.NetDev.Or("")
@@ -74,7 +82,7 @@ func fixPort(c *Case, state, phys, layer string) []string {
 		}
 		return []string{
 			"Reseat or swap the cable and look at the switch port; then: ibstat " + nic + fmt.Sprintf(" %d", port),
-			fmt.Sprintf("For the reason that the NIC gives: sudo mlxlink -d %s -p %d", nic, port),
+			fmt.Sprintf("For the reason that a ConnectX gives: sudo mlxlink -d %s -p %d", c.firmwareName(), port),
 		}
 	}
 	if dev == "" {
@@ -84,7 +92,7 @@ func fixPort(c *Case, state, phys, layer string) []string {
 		if n.Name == dev && n.Carrier.State == fact.Known && !n.Carrier.V {
 			return []string{
 				fmt.Sprintf("%s has no carrier: reseat or swap the cable or transceiver, look at the switch port; then: ethtool %s", dev, dev),
-				fmt.Sprintf("For the reason that the NIC gives: sudo mlxlink -d %s -p %d", nic, port),
+				fmt.Sprintf("For the reason that a ConnectX gives: sudo mlxlink -d %s -p %d", c.firmwareName(), port),
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func TestRDMAPortState(t *testing.T) {
 		{"down", state("DOWN", "Disabled"), "mlx5_0/1", Fail, "DOWN (Disabled)", "sudo ip link set ens1 up"},
 		{"no carrier", all2(state("DOWN", "Polling"), func(m *topo.Machine) { m.RDMA.NetDevs[0].Carrier = known(false) }), "mlx5_0/1", Fail, "DOWN", "ens1 has no carrier"},
 		{"no subnet manager", all2(infiniband, state("INIT", "LinkUp")), "mlx5_0/1", Fail, "INIT", "sminfo -C mlx5_0 -P 1"},
-		{"InfiniBand cable", all2(infiniband, state("DOWN", "Polling")), "mlx5_0/1", Fail, "DOWN", "mlxlink -d mlx5_0 -p 1"},
+		{"InfiniBand cable", all2(infiniband, state("DOWN", "Polling")), "mlx5_0/1", Fail, "DOWN", "mlxlink -d " + nicAddr + " -p 1"},
 		{"InfiniBand disabled", all2(infiniband, state("DOWN", "Disabled")), "mlx5_0/1", Fail, "DOWN", "ibportstate -C mlx5_0"},
 		{"other port active", all2(state("DOWN", "Polling"), func(m *topo.Machine) {
 			p := *port(m)

@@ -5,11 +5,13 @@ import (
 	"strings"
 )
 
+//go:generate go test . -run TestReference -update
+
 // Reference writes the manual of all checks as Markdown: docs/checks.md.
 func Reference() string {
 	var b strings.Builder
 	b.WriteString("# Checks\n\n" +
-		"Made from the checks themselves by `go test ./checks -run TestReference -update`; do not edit.\n\n" +
+		"Made from the checks themselves by `make docs`; do not edit.\n\n" +
 		"`--only` and `--skip` take IDs and areas. A failed check of severity *error* makes the node not ready; " +
 		"*warning* means that it works with a cost.\n\n")
 	b.WriteString("| Check | Area | Severity | Rung | It passes when |\n|---|---|---|---|---|\n")

@@ -15,7 +15,7 @@ var roceGID = Check{
 	Why:       "RoCE v2 packets carry the IP address of a GID. With a RoCE v1 or link-local one they reach no other subnet, and connections end in timeouts (error 12, vendor 129).",
 	Fix:       []string{"Give the port's network interface an IPv4 address"},
 	Refs: []string{
-		"https://docs.kernel.org/admin-guide/abi-stable.html#abi-sys-class-infiniband-device-ports-port-num-gid-attrs-types",
+		"https://docs.kernel.org/admin-guide/abi-stable.html",
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-gid-index",
 		"https://github.com/NVIDIA/nccl/issues/426",
 		"https://github.com/NVIDIA/nccl/issues/769",
@@ -77,7 +77,7 @@ func evalGID(c *Case) {
 			fmt.Sprintf("%s/ports/%d/gids", nic.Dir, p.Number))
 		c.Want("a RoCE v2 entry, IPv4-mapped or global IPv6")
 		c.Fail("no routable RoCE v2 address: %s", gidLack(s, len(p.GIDs)))
-		c.Fix(fixGID(dev, s)...)
+		c.Fix(fixGID(c, dev, s)...)
 	}
 }
 
@@ -126,7 +126,7 @@ func gidLack(s gidScore, all int) string {
 	}
 }
 
-func fixGID(dev string, s gidScore) []string {
+func fixGID(c *Case, dev string, s gidScore) []string {
 	if dev == "" {
 		return []string{"Find the port's network interface (rdma link show), bring it up and give it an IPv4 address"}
 	}
@@ -135,7 +135,7 @@ func fixGID(dev string, s gidScore) []string {
 		"Make it permanent in netplan, NetworkManager or systemd-networkd; then see: rdma link show; show_gids",
 	}
 	if s.v2 == 0 && s.linkLocal+s.other > 0 {
-		fix = append(fix, "If only RoCE v1 entries appear, the NIC or its driver is set to v1: sudo mlxconfig -d "+dev+" query | grep -i roce")
+		fix = append(fix, "If only RoCE v1 entries appear, the NIC or its driver is set to v1: sudo mlxconfig -d "+c.firmwareName()+" query | grep -i roce")
 	}
 	return fix
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -158,9 +159,34 @@ func TestNeedMapsStates(t *testing.T) {
 	}
 }
 
+func TestHowToSee(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		state  fact.State
+		change func(*topo.Machine)
+		want   string
+	}{
+		{"denied to a user", fact.Denied, func(m *topo.Machine) { m.Host.Root = known(false) }, "Run as root: sudo"},
+		{"denied to root in a container", fact.Denied, func(m *topo.Machine) { m.Host.Container = known("docker") }, "--privileged"},
+		{"not collected of a recording", fact.NotCollected, func(m *topo.Machine) { m.Origin = "recording" }, "Run on the live node"},
+		{"not collected in time", fact.NotCollected, func(*topo.Machine) {}, "--timeout 60s"},
+		{"failed", fact.Failed, func(*topo.Machine) {}, "dmesg"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := goodNode()
+			tc.change(m)
+			port(m).Rate = fact.Missing[rdma.Rate](tc.state, "ports/1/rate", "why")
+			f := findingOf(t, m, rdmaPortRate, "mlx5_0/1")
+			if f.Verdict != Unknown || !strings.Contains(strings.Join(f.Fix, "\n"), tc.want) {
+				t.Errorf("%s: %q lacks %q", f.Verdict, f.Fix, tc.want)
+			}
+		})
+	}
+}
+
 func TestBugsEndAsUnknown(t *testing.T) {
 	for name, eval := range map[string]func(*Case){
-		"panic":        func(*Case) { var m map[string]int; m["x"] = 1 },
+		"panic":        func(c *Case) { c.Pass("%s", c.Subject.NIC.Name) },
 		"no verdict":   func(*Case) {},
 		"two verdicts": func(c *Case) { c.Pass("good"); c.Fail("bad") },
 	} {
@@ -170,7 +196,7 @@ func TestBugsEndAsUnknown(t *testing.T) {
 			if f.Verdict != Unknown || !strings.Contains(f.Message, "gdrcheck's own error") {
 				t.Errorf("got %s %q", f.Verdict, f.Message)
 			}
-			if name == "panic" && (!strings.Contains(f.Message, "nil map") || !strings.Contains(f.Evidence[0].Source, "run_test.go:")) {
+			if name == "panic" && (!strings.Contains(f.Message, "nil pointer") || !strings.Contains(f.Evidence[0].Source, "run_test.go:")) {
 				t.Errorf("got %q, %+v", f.Message, f.Evidence)
 			}
 		})

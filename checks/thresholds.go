@@ -20,6 +20,8 @@ var thresholdsYAML []byte
 type Thresholds struct {
 	MemlockMinBytes       uint64            `yaml:"memlock_min_bytes"`
 	BAR1MinShare          float64           `yaml:"bar1_min_share"`
+	BAR1SmallBytes        uint64            `yaml:"bar1_small_bytes"`
+	DisplayModeModels     []string          `yaml:"display_mode_models"`
 	PathGood              topo.Class        `yaml:"path_good"`
 	PathPromised          topo.Class        `yaml:"path_promised"`
 	PortRateMinShare      float64           `yaml:"port_rate_min_share"`
