@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -60,7 +62,8 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 }
 
 func checkRun(ctx context.Context, opts *checkOptions) error {
-	m, _, err := opts.Source.machine(ctx)
+	opts.Source.record = opts.Record != ""
+	m, rec, err := opts.Source.machine(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,6 +76,14 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 		return err
 	}
 	doc := report.NewCheck(m, outcome, readBuildInfo().Version)
+	if rec != nil {
+		rec.SetOrigin(m.Origin, m.Simulated)
+		var file bytes.Buffer
+		if err := rec.Save(&file, m.CollectedAt); err != nil {
+			return fmt.Errorf("recording not written: %w", err)
+		}
+		opts.Output.also(opts.Record, file.Bytes())
+	}
 	err = opts.Output.write(opts.IO, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {
 			return report.JSON(w, doc)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -21,6 +22,7 @@ type sourceOptions struct {
 	Root    string
 	From    string
 	Timeout time.Duration
+	record  bool // remember what is read, for check --record
 }
 
 const defaultTimeout = 20 * time.Second
@@ -68,42 +70,50 @@ func (o *sourceOptions) origin() string {
 func (o *sourceOptions) open() (fact.Source, error) {
 	switch {
 	case o.Example:
-		return openExample()
+		return fact.OpenRecording(bytes.NewReader(exampleRecording))
 	case o.From != "":
-		return openRecordingFile(o.From)
+		return openRecording(o.From)
 	}
-	src, err := fact.NewOS(cmp.Or(o.Root, "/"), &worker.Client{})
+	root := cmp.Or(o.Root, "/")
+	src, err := fact.NewOS(root, &worker.Client{})
 	if err != nil {
-		return nil, usagef("cannot read %s: %w", cmp.Or(o.Root, "/"), pathCause(err))
+		return nil, usagef("cannot read %s: %w", root, pathCause(err))
 	}
 	_, sysErr := src.Stat("/sys")
 	_, procErr := src.Stat("/proc")
 	if sysErr != nil && procErr != nil {
-		return nil, usagef("%s has neither sys nor proc: --root wants the directory that holds a machine's /sys and /proc", o.Root)
+		return nil, usagef("%s has neither sys nor proc: --root wants the directory that holds a machine's /sys and /proc", root)
 	}
 	return src, nil
 }
 
-// machine opens the source and collects the machine from it.
-func (o *sourceOptions) machine(ctx context.Context) (*topo.Machine, fact.Source, error) {
+// machine opens the source and collects the machine from it. The recorder is
+// nil unless the options ask for one.
+func (o *sourceOptions) machine(ctx context.Context) (*topo.Machine, *fact.Recorder, error) {
 	src, err := o.open()
 	if err != nil {
 		return nil, nil, err
 	}
+	var rec *fact.Recorder
+	if o.record {
+		rec = fact.NewRecorder(src)
+		src = rec
+	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	return collectMachine(ctx, src, o.origin()), src, nil
+	return collectMachine(ctx, src, o.origin()), rec, nil
 }
 
-// openRecordingFile opens a recording; whatever is wrong with it is the caller's to mend.
-func openRecordingFile(name string) (fact.Source, error) {
-	b, err := os.ReadFile(name)
+// openRecording opens a recording; whatever is wrong with it is the caller's to mend.
+func openRecording(name string) (fact.Source, error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, usagef("cannot read %s: %w", name, pathCause(err))
 	}
-	src, err := openRecording(b)
+	defer func() { _ = f.Close() }()
+	src, err := fact.OpenRecording(f)
 	if err != nil {
-		return nil, usagef("%s is no whole recording: %w; make one with 'gdrcheck check --record FILE'", name, err)
+		return nil, usagef("cannot read %s: %w; make a recording with 'gdrcheck check --record FILE'", name, pathCause(err))
 	}
 	return src, nil
 }
