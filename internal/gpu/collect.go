@@ -67,7 +67,11 @@ func Collect(ctx context.Context, src fact.Source, functions []pci.Function, opt
 	f.NVIDIA.NVML, f.NVIDIA.CUDA = c.nvml.system, c.cuda.system
 	f.NVIDIA.Doubles = slices.Concat(c.nvml.doubles, c.cuda.doubles)
 	f.GPUs = c.nvidia(src)
-	f.GPUs = append(f.GPUs, c.amd(nodes, f.AMD.KFD, len(f.GPUs))...)
+	next := 0
+	if n := len(f.GPUs); n > 0 {
+		next = f.GPUs[n-1].Index + 1
+	}
+	f.GPUs = append(f.GPUs, c.amd(nodes, f.AMD.KFD, next)...)
 	return f
 }
 
