@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/internal/collect"
 	"github.com/gdrcheck/gdrcheck/report"
 )
 
@@ -63,7 +64,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 
 func checkRun(ctx context.Context, opts *checkOptions) error {
 	opts.Source.record = opts.Record != ""
-	m, rec, err := opts.Source.machine(ctx)
+	m, rec, err := opts.Source.machine(ctx, collect.All())
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,6 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 	}
 	doc := report.NewCheck(m, outcome, readBuildInfo().Version)
 	if rec != nil {
-		rec.SetOrigin(m.Origin, m.Simulated)
 		var file bytes.Buffer
 		if err := rec.Save(&file, m.CollectedAt); err != nil {
 			return fmt.Errorf("recording not written: %w", err)

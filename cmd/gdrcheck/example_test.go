@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/internal/collect"
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/internal/host"
@@ -292,10 +293,11 @@ func cudaDevice(a pci.Address) gpu.CUDADevice {
 // The recording inside the binary is the machine described here; -update writes it.
 func TestExample(t *testing.T) {
 	rec := fact.NewRecorder(exampleSource(t))
-	described := collectMachine(t.Context(), rec, "example")
+	want := collect.All()
+	want.Origin, want.CollectedAt, want.AskNVIDIA = "example", time.Date(2026, 3, 2, 9, 30, 0, 0, time.UTC), true
+	described := collect.Machine(t.Context(), rec, want)
 	described.Simulated = true
 	rec.SetOrigin(described.Origin, described.Simulated)
-	described.CollectedAt = time.Date(2026, 3, 2, 9, 30, 0, 0, time.UTC)
 	if *update {
 		var buf bytes.Buffer
 		if err := rec.Save(&buf, described.CollectedAt); err != nil {
@@ -307,7 +309,7 @@ func TestExample(t *testing.T) {
 		}
 	}
 	o := &sourceOptions{Example: true, Timeout: time.Minute}
-	embedded, _, err := o.machine(t.Context())
+	embedded, _, err := o.machine(t.Context(), collect.All())
 	if err != nil {
 		t.Fatal(err)
 	}
