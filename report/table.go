@@ -57,7 +57,7 @@ func (p *page) top(doc *Check) {
 }
 
 func originText(h Header) string {
-	text := map[string]string{"live": "this machine", "tree": "a directory tree", "recording": "a recording", "example": "the example node"}[h.Origin]
+	text := map[string]string{"live": "live machine", "tree": "directory tree", "recording": "recording", "example": "example node"}[h.Origin]
 	if text == "" {
 		text = clean(h.Origin)
 	}

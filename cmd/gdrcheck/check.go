@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -61,14 +63,10 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 }
 
 func checkRun(ctx context.Context, opts *checkOptions) error {
-	m, src, err := opts.Source.machine(ctx, collect.All())
+	opts.Source.record = opts.Record != ""
+	m, rec, err := opts.Source.machine(ctx, collect.All())
 	if err != nil {
 		return err
-	}
-	if opts.Record != "" {
-		if err := saveRecording(opts.Record, src, m.CollectedAt); err != nil {
-			return err
-		}
 	}
 	outcome, err := checks.Run(m, checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict})
 	var unknown *checks.UnknownNameError
@@ -79,6 +77,13 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 		return err
 	}
 	doc := report.NewCheck(m, outcome, readBuildInfo().Version)
+	if rec != nil {
+		var file bytes.Buffer
+		if err := rec.Save(&file, m.CollectedAt); err != nil {
+			return fmt.Errorf("recording not written: %w", err)
+		}
+		opts.Output.also(opts.Record, file.Bytes())
+	}
 	err = opts.Output.write(opts.IO, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {
 			return report.JSON(w, doc)

@@ -366,3 +366,21 @@ func FuzzOpenRecordingRaw(f *testing.F) {
 	f.Add([]byte("\x28\xb5\x2f\xfd"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = OpenRecording(bytes.NewReader(b)) })
 }
+
+func TestRecordingOrigin(t *testing.T) {
+	for _, simulated := range []bool{false, true} {
+		r := NewRecorder(tree(t))
+		r.SetOrigin("tree", simulated)
+		var b bytes.Buffer
+		if err := r.Save(&b, when); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := OpenRecording(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, s := rec.Origin(); o != "tree" || s != simulated {
+			t.Errorf("origin %q, simulated %v; want tree, %v", o, s, simulated)
+		}
+	}
+}
