@@ -15,7 +15,7 @@ import (
 )
 
 // callSource matches sources that are calls rather than files: "nvml:nvmlDeviceGetName".
-var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table):`)
+var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table)(:|$)`)
 
 // source makes a fact's source absolute: the reader of a report has no device
 // folder at hand to which "current_link_speed" would be relative.

@@ -60,6 +60,13 @@ func evalCharDevice(c *Case) {
 		}
 		return
 	}
+	if nic.Verbs.State == fact.Failed {
+		See(c, "ibv_open_device", nic.Verbs)
+		c.Warn("%s is there, but libibverbs could not open the device%s", path, because(nic.Verbs.Reason))
+		c.Fix(fmt.Sprintf("See what it says: ibv_devinfo -d %s; the kernel: dmesg -T | tail -50", nic.Name),
+			"Container and host may have different rdma-core or OFED versions: use the same on both")
+		return
+	}
 	if cm := c.Machine.RDMA.RDMACM; cm.Node.State == fact.Absent {
 		See(c, "/dev/infiniband/rdma_cm", cm.Node)
 		c.Warn("%s can be opened, but /dev/infiniband/rdma_cm is missing: programs that connect through librdmacm fail", path)

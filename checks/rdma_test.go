@@ -65,6 +65,9 @@ func TestRDMACharDevice(t *testing.T) {
 		{"missing in a tree without /dev", all2(missing, func(m *topo.Machine) { m.Origin = "tree" }), "mlx5_0", Unknown, "holds no device nodes", "live node"},
 		{"missing in a container", all2(missing, func(m *topo.Machine) { m.Host.Container = known("docker") }), "mlx5_0", Fail, "is missing", "--device=/dev/infiniband/uverbs0"},
 		{"not accessible", uverbs(func(c *rdma.CharDev) { c.Access.V = false }), "mlx5_0", Fail, "may not be opened", "chmod 666 /dev/infiniband/uverbs0"},
+		{"libibverbs fails", func(m *topo.Machine) {
+			nic(m).Verbs = fact.Missing[rdma.VerbsProbe](fact.Failed, "verbs:ibv_open_device", "no answer within 5s")
+		}, "mlx5_0", Warn, "could not open the device (no answer within 5s)", "ibv_devinfo -d mlx5_0"},
 		{"no rdma_cm", func(m *topo.Machine) { m.RDMA.RDMACM.Node = absent[fact.Info]() }, "mlx5_0", Warn, "rdma_cm is missing", "rdma_ucm"},
 		{"not collected", uverbs(func(c *rdma.CharDev) { c.Node = fact.Value[fact.Info]{} }), "mlx5_0", Unknown, "not collected", ""},
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -326,6 +327,41 @@ func TestStep(t *testing.T) {
 		if got := step(RungWay, []string{"GPU0", "mlx5_0"}, tc.findings); got.Verdict != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got.Verdict, tc.want)
 		}
+	}
+}
+
+// A guest with two GPUs passed through on a flat bus and no RDMA NIC: the one
+// failure is the missing NIC, and nothing else stands in doubt.
+func TestFlatGuestWithoutNIC(t *testing.T) {
+	m := goodNode()
+	guest(m)
+	second := m.GPU.GPUs[0]
+	second.Index, second.Addr = 1, at("0000:00:07.0")
+	m.GPU.GPUs[0].Addr = at("0000:00:06.0")
+	m.GPU.GPUs = append(m.GPU.GPUs, second)
+	m.PCI = nil
+	for _, a := range []string{"0000:00:06.0", "0000:00:07.0"} {
+		f := function(a, "", pci.Class3D<<8, pci.PortEndpoint)
+		f.NUMANode = absent[int]()
+		m.PCI = append(m.PCI, f)
+	}
+	m.RDMA.Devices, m.RDMA.NetDevs, m.RDMA.Listed = nil, nil, known(0)
+	noPeermem(m)
+	o := mustRun(t, m, Options{})
+	for _, f := range o.Findings {
+		want := f.Verdict
+		switch {
+		case f.Check == "rdma-device-present":
+			want = Fail
+		case f.Verdict == Fail || f.Verdict == Unknown || f.Verdict == Warn:
+			want = Pass
+		}
+		if f.Verdict != want {
+			t.Errorf("%s %s: %s %s", f.Check, f.Subject, f.Verdict, f.Message)
+		}
+	}
+	if o.ExitCode != 1 || len(o.Ladders) != 2 || o.Ladders[1].GPU != "GPU1" || o.Ladders[1].Broken != RungPath {
+		t.Errorf("exit %d, ladders %+v", o.ExitCode, o.Ladders)
 	}
 }
 

@@ -3,7 +3,6 @@ package pci_test
 import (
 	"testing"
 
-	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/render"
 	"github.com/gdrcheck/gdrcheck/pci"
 )
@@ -24,14 +23,7 @@ func BenchmarkCollect(b *testing.B) {
 		{"4096", render.Many(4096), pci.Options{}},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			dir := b.TempDir()
-			if err := bm.tree.Write(dir); err != nil {
-				b.Fatal(err)
-			}
-			src, err := fact.NewOS(dir, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			src, _ := bm.tree.Open(b)
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := pci.Collect(b.Context(), src, bm.opt); err != nil {

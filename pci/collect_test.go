@@ -19,16 +19,6 @@ import (
 	"github.com/gdrcheck/gdrcheck/pci"
 )
 
-// write renders a tree and opens it.
-func write(t *testing.T, tree render.Tree) (*fact.OS, string) {
-	t.Helper()
-	dir := t.TempDir()
-	if err := tree.Write(dir); err != nil {
-		t.Fatal(err)
-	}
-	return open(t, dir), dir
-}
-
 func open(t *testing.T, dir string) *fact.OS {
 	t.Helper()
 	src, err := fact.NewOS(dir, nil)
@@ -66,7 +56,7 @@ func TestCollectAgainstLspci(t *testing.T) {
 	}
 	for name, tree := range trees {
 		t.Run(name, func(t *testing.T) {
-			src, dir := write(t, tree(t))
+			src, dir := tree(t).Open(t)
 			sysfs := "sysfs.path=" + dir + "/sys/bus/pci"
 			want, err := render.FromLspci(lspci(t, "-O", sysfs, "-tv") + lspci(t, "-O", sysfs, "-D", "-vvv"))
 			if err != nil {
@@ -146,7 +136,7 @@ func TestACSOfXE9680(t *testing.T) {
 			want[addr] = ctl
 		}
 	}
-	src, _ := write(t, fromText(t, "lspci/gpud-xe9680-h100/lspci-vvv"))
+	src, _ := fromText(t, "lspci/gpud-xe9680-h100/lspci-vvv").Open(t)
 	got := map[string]string{}
 	set := 0
 	for addr, f := range collect(t, src, pci.Options{}) {
@@ -168,7 +158,7 @@ func TestACSOfXE9680(t *testing.T) {
 // TestCollectPlaces has a root bus behind a VMD, a wide domain, and a VF.
 func TestCollectPlaces(t *testing.T) {
 	x4 := pci.Link{SpeedGTPerSec: 16, Width: 4, MaxSpeedGTPerSec: 16, MaxWidth: 4}
-	src, _ := write(t, render.Tree{Functions: []render.Function{
+	src, _ := render.Tree{Functions: []render.Function{
 		{Addr: "0000:c9:00.5", Vendor: 0x8086, Device: 0x28c0, Class: 0x010400, Driver: "vmd", IOMMUGroup: new(7), IOMMUType: "identity"},
 		{
 			Addr: "10000:00:01.0", Parent: "0000:c9:00.5", RootBus: "pci10000:00", Class: 0x060400, Node: -1,
@@ -182,7 +172,7 @@ func TestCollectPlaces(t *testing.T) {
 			Addr: "0000:00:00.0", Class: 0x088000, Express: &render.Express{Port: pci.PortRCIntegratedEP},
 			AER: &pci.AERCounts{Correctable: map[string]uint64{"RxErr": 4}, Fatal: map[string]uint64{"DLP": 1}},
 		},
-	}})
+	}}.Open(t)
 	got := collect(t, src, pci.Options{})
 	vmd, root, ssd := got["0000:c9:00.5"], got["10000:00:01.0"], got["10000:01:00.0"]
 	pf, vf, rc := got["0000:3b:00.0"], got["0000:3b:00.1"], got["0000:00:00.0"]
@@ -239,7 +229,7 @@ func TestCollectPlaces(t *testing.T) {
 }
 
 func TestCollectScopes(t *testing.T) {
-	src, _ := write(t, render.EightGPU())
+	src, _ := render.EightGPU().Open(t)
 	const ssd, gpu, port = "0000:17:00.0", "0000:13:00.0", "0000:10:00.0"
 	for scope, want := range map[pci.ConfigScope][3]fact.State{ // of the SSD, a GPU and the root port above both
 		pci.ConfigAll:   {fact.Known, fact.Known, fact.Known},
@@ -260,7 +250,7 @@ func TestCollectScopes(t *testing.T) {
 // TestBrokenFunction: a device directory that is gone, garbage and a loop each
 // cost only themselves.
 func TestBrokenFunction(t *testing.T) {
-	src, dir := write(t, render.EightGPU())
+	src, dir := render.EightGPU().Open(t)
 	devices := filepath.Join(dir, "sys/bus/pci/devices")
 	must := func(err error) {
 		t.Helper()
@@ -331,7 +321,7 @@ func (s stuck) Ask(ctx context.Context, name string, args ...string) ([]fact.Rec
 // TestCollectHangs: a read that never comes back costs one function, and
 // Collect ends with its context.
 func TestCollectHangs(t *testing.T) {
-	src, _ := write(t, render.EightGPU())
+	src, _ := render.EightGPU().Open(t)
 	gate := make(chan struct{})
 	defer close(gate)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, errors.New("deadline of the test"))
@@ -359,7 +349,7 @@ func TestCollectHangs(t *testing.T) {
 
 // TestConfigAnswers: what the worker says of a function stands for it alone.
 func TestConfigAnswers(t *testing.T) {
-	src, _ := write(t, render.EightGPU())
+	src, _ := render.EightGPU().Open(t)
 	first := ""
 	got := collect(t, stuck{Source: src, ask: func(args []string) ([]fact.Record, error) {
 		first = args[0]
@@ -397,7 +387,7 @@ func TestCollectWithoutPCI(t *testing.T) {
 }
 
 func TestCollectMany(t *testing.T) {
-	src, _ := write(t, render.Many(4096))
+	src, _ := render.Many(4096).Open(t)
 	start := time.Now()
 	got := collect(t, src, pci.Options{})
 	if len(got) != 4096 {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gdrcheck/gdrcheck/internal/render"
 )
 
 // fixture returns the path of a recording, or skips the test where recordings
@@ -62,7 +64,7 @@ func untar(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := render.Dir(t)
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {

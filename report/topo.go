@@ -43,7 +43,7 @@ func TopoTable(w io.Writer, doc *Topo, s Style) error {
 		p.legend(doc, shown)
 		p.best(doc)
 	}
-	p.apart(doc, shown)
+	p.apart(doc)
 	_, err := io.WriteString(w, p.String())
 	return err
 }
@@ -275,7 +275,7 @@ func limit(p topo.Pair) string {
 }
 
 // apart names what the table does not speak of.
-func (p *page) apart(doc *Topo, shown []topo.Device) {
+func (p *page) apart(doc *Topo) {
 	var lines []string
 	say := func(what string, ids []string) {
 		if len(ids) > 0 {

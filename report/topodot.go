@@ -18,7 +18,7 @@ func TopoDot(w io.Writer, doc *Topo) error {
 	clusters := map[string][]string{}
 	var order []string
 	for _, root := range t.roots {
-		note := t.rootNote(doc.Graph, root)
+		note := t.rootNote(root)
 		if clusters[note] == nil {
 			order = append(order, note)
 		}

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/topo"
@@ -79,10 +80,8 @@ func (p *page) ceiling(path topo.Pair) {
 		gbps(path.CeilingBytesPerSec), path.CeilingBytesPerSec/1e9, path.LimitedBy, payload)
 	if path.BestBytesPerSec > path.CeilingBytesPerSec {
 		text += fmt.Sprintf(" With every link at its best it would be %s.", gbps(path.BestBytesPerSec))
-		for _, h := range path.Hops {
-			if h.ID == path.LimitedBy && h.Kind == string(topo.KindGPU) {
-				text += " GPUs lower their link when idle: look again under load."
-			}
+		if slices.ContainsFunc(path.Hops, func(h topo.Hop) bool { return h.ID == path.LimitedBy && h.Kind == string(topo.KindGPU) }) {
+			text += " GPUs lower their link when idle: look again under load."
 		}
 	}
 	p.para("", text)

@@ -24,7 +24,7 @@ func TopoTree(w io.Writer, doc *Topo, s Style) error {
 	} else {
 		out := grid{head: []string{"PCI Express", "Device", "Link", "ACS", "Name"}}
 		for _, root := range t.roots {
-			out.add(root, t.rootNote(doc.Graph, root), "", "", "")
+			out.add(root, t.rootNote(root), "", "", "")
 			t.draw(&out, p.Style, t.below[root], "")
 		}
 		p.treeTable(out)
@@ -128,9 +128,9 @@ func deviceAddresses(d topo.Device) []pci.Address {
 	return out
 }
 
-func (t *tree) rootNote(g *topo.Graph, root string) string {
+func (t *tree) rootNote(root string) string {
 	for _, f := range t.below[root] {
-		if n, ok := g.NUMA(f.Address); ok {
+		if n, ok := t.g.NUMA(f.Address); ok {
 			return fmt.Sprintf("NUMA node %d", n)
 		}
 	}

@@ -2,6 +2,7 @@ package topo
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/pci"
@@ -49,7 +50,7 @@ func (g *Graph) setCeiling(p *Pair, path []*pci.Function, common *pci.Function) 
 // pathMPS is the smallest Max_Payload_Size on a path.
 func (g *Graph) pathMPS(path []*pci.Function, common *pci.Function) (bytes int, assumed bool) {
 	if common != nil {
-		path = append(path[:len(path):len(path)], common)
+		path = append(slices.Clip(path), common)
 	}
 	for _, f := range path {
 		n, ok := g.physical(f).Config.MPSBytes.Get()

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func place(sys *topo.NCCLSystem, busID string) []string {
 			if p.BusID == busID {
 				return above
 			}
-			if at := find(p.PCI, append(above[:len(above):len(above)], p.BusID)); at != nil {
+			if at := find(p.PCI, append(slices.Clip(above), p.BusID)); at != nil {
 				return at
 			}
 		}

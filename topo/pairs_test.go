@@ -344,6 +344,25 @@ pci0000:80 numa=1
 	}
 }
 
+// The DMA of a NIC with Data Direct to GPU memory goes through that function.
+func TestDataDirectHops(t *testing.T) {
+	p, _ := topo.New(topotest.Machine(t, `
+pci0000:80 numa=1
+  80:01.0 root
+    81:00.0 nic=mlx5_0 link=2.5x1
+pci0000:00 numa=0
+  00:01.0 root mps=512
+    01:00.0 up link=64x16 mps=512
+      02:00.0 down mps=512
+        03:00.0 gpu link=64x16 mps=512
+      02:01.0 down mps=512
+        04:00.0 dd=mlx5_0 link=32x16 mps=512`)).Pair("GPU0", "mlx5_0")
+	last := p.Hops[len(p.Hops)-1]
+	if last.ID != "0000:04:00.0" || last.Name != "mlx5_0 (Data Direct)" || p.LimitedBy != "0000:04:00.0" || !p.Preferred {
+		t.Errorf("last hop %+v, limited by %s, preferred %t", last, p.LimitedBy, p.Preferred)
+	}
+}
+
 func TestEveryPairHasAClass(t *testing.T) {
 	g := topo.New(topotest.NUMANodes(topotest.Machine(t, twoSwitches), 2))
 	for _, a := range g.Devices() {

@@ -24,13 +24,14 @@ import (
 // matrix is what nvidia-smi topo -m printed, by row and column. NICs that a
 // legend names have that name.
 type matrix struct {
-	ids   []string
-	cells map[string]map[string]topo.Class
+	ids    []string
+	cells  map[string]map[string]topo.Class
+	places map[string][]string // CPU, NUMA affinity, GPU NUMA ID
 }
 
 func readMatrix(t *testing.T, text string) matrix {
 	t.Helper()
-	m := matrix{cells: map[string]map[string]topo.Class{}}
+	m := matrix{cells: map[string]map[string]topo.Class{}, places: map[string][]string{}}
 	names := map[string]string{}
 	for line := range strings.Lines(text) {
 		if nic, name, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && strings.HasPrefix(nic, "NIC") {
@@ -62,7 +63,7 @@ func readMatrix(t *testing.T, text string) matrix {
 			for i, id := range m.ids {
 				row[id] = topo.Class(words[1+i])
 			}
-			m.cells[name(words[0])] = row
+			m.cells[name(words[0])], m.places[name(words[0])] = row, words[1+len(m.ids):]
 		}
 	}
 	if len(m.cells) == 0 || len(m.cells) != len(m.ids) {
@@ -140,8 +141,15 @@ func TestMatrixFromLspci(t *testing.T) {
 			m := collected(t, src, func(f *pci.Function) bool {
 				return f.Vendor.Or(0) == 0x10de && f.Class.Or(0).Base() == pci.ClassDisplay
 			})
-			if n := compare(t, readMatrix(t, smi), topo.New(m)); n != tt.cells {
+			want, g := readMatrix(t, smi), topo.New(m)
+			if n := compare(t, want, g); n != tt.cells {
 				t.Errorf("%d cells compared, want %d", n, tt.cells)
+			}
+			for _, d := range g.GPUs() {
+				a := g.AffinityOf(d.ID)
+				if d := cmp.Diff(want.places[d.ID], []string{a.CPUs, a.NUMANodes, or(a.GPUNode, "N/A")}); d != "" {
+					t.Errorf("affinity (-nvidia-smi +got):\n%s", d)
+				}
 			}
 		})
 	}
@@ -227,6 +235,13 @@ func TestGuestOfDomains(t *testing.T) {
 			}
 		}
 	}
+}
+
+func or(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
 }
 
 // hwlocTree is lstopo's drawing: the ancestors of each PCI device, outermost first.
@@ -331,7 +346,7 @@ func (o *hwlocObject) walk(above []string, out map[string][]string) {
 	if o.Type == "PCIDev" {
 		out[o.BusID] = above
 	}
-	above = append(above[:len(above):len(above)], name)
+	above = append(slices.Clip(above), name)
 	for i := range o.Objects {
 		o.Objects[i].walk(above, out)
 	}

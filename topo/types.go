@@ -26,7 +26,7 @@ const (
 )
 
 // Device is a GPU or a NIC as topology names it. NICs are named by RDMA device
-// (mlx5_0); without one by netdev, then by address. GPUs are GPU0, GPU1, …
+// (mlx5_0); without one by netdev, then by address. GPUs are GPU0, GPU1 and so on.
 type Device struct {
 	ID   string       `json:"id"`
 	Kind Kind         `json:"kind"`

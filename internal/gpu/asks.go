@@ -1,6 +1,9 @@
 package gpu
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Subjects of AskNVML and AskCUDA beside each GPU's own.
 const (
@@ -14,5 +17,13 @@ const (
 // UUID, address, BAR1, memory, affinity and NVLinks.
 const Brief = "brief"
 
+const subjectGPU = "gpu"
+
 // Subject names GPU n in AskNVML and AskCUDA.
-func Subject(n int) string { return "gpu" + strconv.Itoa(n) }
+func Subject(n int) string { return subjectGPU + strconv.Itoa(n) }
+
+func parseSubject(s string) (int, bool) {
+	digits, ok := strings.CutPrefix(s, subjectGPU)
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && Subject(n) == s
+}

@@ -87,9 +87,11 @@ func ParseConfig(r io.Reader) (map[string]string, error) {
 // distributions) exports for nvidia-peermem; mainline never had it.
 const peerSymbol = "ib_register_peer_memory_client"
 
-// symbols looks in /proc/kallsyms, whose megabytes take the kernel 40 to 100 ms
-// to write: only where the answer decides something, which is when an NVIDIA
-// driver and the RDMA core are loaded and no peer memory module is.
+// symbols asks only where the answer decides something, which is when an NVIDIA
+// driver and the RDMA core are loaded and no peer memory module is. The type
+// information of the RDMA core's modules names every function that they export;
+// where it was not built, /proc/kallsyms answers, whose megabytes take the
+// kernel 40 to 100 ms to write.
 func symbols(src fact.Source, loaded fact.Value[[]Module]) map[string]fact.Value[bool] {
 	const name = "/proc/kallsyms"
 	has := func(names ...string) bool {
@@ -97,9 +99,32 @@ func symbols(src fact.Source, loaded fact.Value[[]Module]) map[string]fact.Value
 	}
 	v := fact.Missing[bool](fact.NotCollected, name, "decides nothing here: asked only with nvidia and ib_core loaded and no peer memory module")
 	if has("nvidia") && has("ib_core") && !has("nvidia_peermem", "nv_peer_mem") {
-		v = fact.Map(raw(src, name), func(b []byte) (bool, error) { return HasSymbol(b, peerSymbol) })
+		if v = symbolInBTF(src, loaded.V); v.State != fact.Known {
+			v = fact.Map(raw(src, name), func(b []byte) (bool, error) { return HasSymbol(b, peerSymbol) })
+		}
 	}
 	return map[string]fact.Value[bool]{peerSymbol: v}
+}
+
+// symbolInBTF looks for the peer memory function in the BTF of the modules that
+// may export it (Documentation/bpf/btf.rst: names are NUL-terminated strings).
+func symbolInBTF(src fact.Source, loaded []Module) fact.Value[bool] {
+	found := fact.Missing[bool](fact.Absent, "/sys/kernel/btf", "no RDMA core")
+	for _, m := range loaded {
+		if m.Name != "ib_core" && m.Name != "ib_uverbs" {
+			continue
+		}
+		found = fact.Map(raw(src, "/sys/kernel/btf/"+m.Name), func(b []byte) (bool, error) {
+			if len(b) < 2 || b[0] != 0x9f && b[1] != 0x9f { // magic 0xeb9f
+				return false, errors.New("not BTF")
+			}
+			return bytes.Contains(b, []byte("\x00"+peerSymbol+"\x00")), nil
+		})
+		if found.State != fact.Known || found.V {
+			break
+		}
+	}
+	return found
 }
 
 // HasSymbol says whether /proc/kallsyms ("ffffffff81000000 T name [module]")

@@ -96,6 +96,32 @@ func TestSymbolsAskedOnlyWhereTheyDecide(t *testing.T) {
 			t.Errorf("%v: %+v", l, v)
 		}
 	}
+	// The modules' own type information answers first, if all of them have it.
+	const kallsymsSaysYes = "/proc/kallsyms"
+	btf := func(names string) string { return "\x9f\xeb\x01\x00 types \x00a\x00" + names + "\x00z\x00" }
+	for _, c := range []struct {
+		core, uverbs string
+		want         bool
+		source       string
+	}{
+		{btf("x"), btf(peerSymbol), true, "/sys/kernel/btf/ib_uverbs"},
+		{btf(peerSymbol), "", true, "/sys/kernel/btf/ib_core"},
+		{btf("x"), btf(peerSymbol + "2"), false, "/sys/kernel/btf/ib_uverbs"},
+		{btf("x"), "", true, kallsymsSaysYes},
+		{"", btf("x"), true, kallsymsSaysYes},
+		{"junk", btf("x"), true, kallsymsSaysYes},
+	} {
+		files := map[string]string{"/proc/kallsyms": "0 T ib_register_peer_memory_client\n"}
+		for name, content := range map[string]string{"ib_core": c.core, "ib_uverbs": c.uverbs} {
+			if content != "" {
+				files["/sys/kernel/btf/"+name] = content
+			}
+		}
+		v := symbols(facttest.Tree(t, files), loaded("ib_core", "ib_uverbs", "nvidia"))[peerSymbol]
+		if v.State != fact.Known || v.V != c.want || v.Source != c.source {
+			t.Errorf("%q, %q: %+v", c.core, c.uverbs, v)
+		}
+	}
 	src.Errors["/proc/kallsyms"] = syscall.EPERM
 	if v := symbols(src, loaded("nvidia", "ib_core"))[peerSymbol]; v.State != fact.Denied {
 		t.Errorf("%+v", v)
