@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/internal/collect"
 	"github.com/gdrcheck/gdrcheck/report"
 )
 
@@ -60,9 +61,14 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 }
 
 func checkRun(ctx context.Context, opts *checkOptions) error {
-	m, _, err := opts.Source.machine(ctx)
+	m, src, err := opts.Source.machine(ctx, collect.All())
 	if err != nil {
 		return err
+	}
+	if opts.Record != "" {
+		if err := saveRecording(opts.Record, src, m.CollectedAt); err != nil {
+			return err
+		}
 	}
 	outcome, err := checks.Run(m, checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict})
 	var unknown *checks.UnknownNameError

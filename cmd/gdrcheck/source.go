@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gdrcheck/gdrcheck/internal/collect"
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/worker"
 	"github.com/gdrcheck/gdrcheck/topo"
@@ -84,15 +85,19 @@ func (o *sourceOptions) open() (fact.Source, error) {
 	return src, nil
 }
 
-// machine opens the source and collects the machine from it.
-func (o *sourceOptions) machine(ctx context.Context) (*topo.Machine, fact.Source, error) {
+// machine opens the source and collects from it what is needed. A live source
+// or a tree is recorded along the way.
+func (o *sourceOptions) machine(ctx context.Context, need collect.Options) (*topo.Machine, fact.Source, error) {
 	src, err := o.open()
 	if err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	return collectMachine(ctx, src, o.origin()), src, nil
+	if _, ok := src.(*fact.Recording); !ok {
+		src = fact.NewRecorder(src)
+	}
+	return collectMachine(ctx, src, o.origin(), need), src, nil
 }
 
 // openRecordingFile opens a recording; whatever is wrong with it is the caller's to mend.

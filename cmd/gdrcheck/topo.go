@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gdrcheck/gdrcheck/internal/collect"
 	"github.com/gdrcheck/gdrcheck/report"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
@@ -63,7 +64,7 @@ Nothing is measured and nothing that runs on the node is disturbed.`,
 }
 
 func topoRun(ctx context.Context, opts *topoOptions) error {
-	m, _, err := opts.Source.machine(ctx)
+	m, _, err := opts.Source.machine(ctx, collect.Topology())
 	if err != nil {
 		return err
 	}

@@ -176,6 +176,11 @@ func (r *Recording) CollectedAt() time.Time { return r.doc.CollectedAt }
 // Tool names the program that recorded.
 func (r *Recording) Tool() string { return r.doc.Tool }
 
+// Asked says whether the recording holds an answer to a question other than AskFiles.
+func (r *Recording) Asked(name string) bool {
+	return slices.ContainsFunc(r.doc.Asks, func(a recordedAsk) bool { return a.Name == name })
+}
+
 var errNotRecorded = fmt.Errorf("the recording does not hold it: %w", ErrNotCollected)
 
 // ReadFile implements Source.

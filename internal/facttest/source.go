@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -135,6 +136,8 @@ type Source struct {
 	Errors  map[string]error
 	Answers map[string][]fact.Record
 	Asked   map[string]int
+
+	mu sync.Mutex // Asked
 }
 
 func (s *Source) fail(op, name string) error {
@@ -170,10 +173,12 @@ func (s *Source) Stat(name string) (fact.Info, error) {
 
 // Ask implements fact.Source.
 func (s *Source) Ask(ctx context.Context, name string, args ...string) ([]fact.Record, error) {
+	s.mu.Lock()
 	if s.Asked == nil {
 		s.Asked = map[string]int{}
 	}
 	s.Asked[name]++
+	s.mu.Unlock()
 	if a, ok := s.Answers[name]; ok {
 		return a, nil
 	}

@@ -25,5 +25,5 @@ func Subject(n int) string { return subjectGPU + strconv.Itoa(n) }
 func parseSubject(s string) (int, bool) {
 	digits, ok := strings.CutPrefix(s, subjectGPU)
 	n, err := strconv.Atoi(digits)
-	return n, ok && err == nil && Subject(n) == s
+	return n, ok && err == nil && n >= 0 && Subject(n) == s
 }

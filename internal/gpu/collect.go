@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -67,7 +68,11 @@ func Collect(ctx context.Context, src fact.Source, functions []pci.Function, opt
 	f.NVIDIA.NVML, f.NVIDIA.CUDA = c.nvml.system, c.cuda.system
 	f.NVIDIA.Doubles = slices.Concat(c.nvml.doubles, c.cuda.doubles)
 	f.GPUs = c.nvidia(src)
-	f.GPUs = append(f.GPUs, c.amd(nodes, f.AMD.KFD, len(f.GPUs))...)
+	next := 0
+	if n := len(f.GPUs); n > 0 {
+		next = f.GPUs[n-1].Index + 1
+	}
+	f.GPUs = append(f.GPUs, c.amd(nodes, f.AMD.KFD, next)...)
 	return f
 }
 
@@ -99,6 +104,9 @@ func ask[S, D any](ctx context.Context, src fact.Source, wanted bool, name strin
 		return a
 	}
 	recs, err := src.Ask(ctx, name, args...)
+	if len(args) > 0 && errors.Is(err, fact.ErrNotCollected) { // a recording of the whole question
+		recs, err = src.Ask(ctx, name)
+	}
 	if err != nil {
 		a.system = fact.FromError[S](err, name)
 	} else {
