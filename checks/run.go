@@ -16,6 +16,13 @@ type Options struct {
 	Strict bool
 }
 
+// Validate says whether every name in Only and Skip is a check's or an area's,
+// before a machine is collected for nothing. The error is an UnknownNameError.
+func (o Options) Validate() error {
+	_, err := choose(all, o)
+	return err
+}
+
 // UnknownNameError is a name in Only or Skip that no check and no area has.
 type UnknownNameError struct {
 	Name  string

@@ -42,7 +42,7 @@ func (l ladderLook) title(r checks.Rung) string {
 func (p *page) ladders(doc *Check) {
 	p.blank()
 	if len(doc.Ladders) == 0 {
-		p.line("No GPU-NIC pair to climb the ladder with.")
+		p.line("No GPU-NIC pair to judge.")
 		return
 	}
 	var g grid

@@ -63,16 +63,19 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 }
 
 func checkRun(ctx context.Context, opts *checkOptions) error {
+	choice := checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict}
+	if err := choice.Validate(); err != nil {
+		if e, ok := errors.AsType[*checks.UnknownNameError](err); ok {
+			return usagef("no check or area is called %q; see 'gdrcheck list'%s", e.Name, similar(e.Name))
+		}
+		return err
+	}
 	opts.Source.record = opts.Record != ""
 	m, rec, err := opts.Source.machine(ctx, collect.All())
 	if err != nil {
 		return err
 	}
-	outcome, err := checks.Run(m, checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict})
-	var unknown *checks.UnknownNameError
-	if errors.As(err, &unknown) {
-		return usagef("no check or area is called %q; see 'gdrcheck list'%s", unknown.Name, similar(unknown.Name))
-	}
+	outcome, err := checks.Run(m, choice)
 	if err != nil {
 		return err
 	}

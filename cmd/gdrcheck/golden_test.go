@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
 
 	"github.com/gdrcheck/gdrcheck/internal/render"
 )
@@ -37,6 +39,24 @@ func TestGolden(t *testing.T) {
 			}
 			compareFile(t, filepath.Join("testdata", "golden", name), string(out))
 		})
+	}
+}
+
+// In 80 columns every line fits but those with a command or a URL, which must
+// stay whole.
+func TestNarrow(t *testing.T) {
+	for _, args := range [][]string{{"check", "--example"}, {"check", "--example", "-v"}, {"list"}, {"explain", "gdr-way"}} {
+		out, errs, _ := inEnv(map[string]string{"LANG": "C.UTF-8", "COLUMNS": "80"}, args...)
+		if len(errs) > 0 {
+			t.Fatalf("%s", errs)
+		}
+		for line := range strings.Lines(string(out)) {
+			line = strings.TrimSuffix(line, "\n")
+			whole := strings.Contains(line, "https://") || strings.Contains(line, "sudo ") || strings.Contains(line, "lspci ")
+			if w := twwidth.Width(line); w > 80 && !whole {
+				t.Errorf("%v: %d columns: %s", args, w, line)
+			}
+		}
 	}
 }
 

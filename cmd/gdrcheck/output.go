@@ -147,8 +147,8 @@ type stagedFile struct {
 // stageFile writes data beside the file, on the same file system, and syncs it.
 func stageFile(name string, data []byte) (*stagedFile, error) {
 	mode := fs.FileMode(0o666)
-	if real, err := filepath.EvalSymlinks(name); err == nil {
-		name = real // replace what a link points to, not the link
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target // replace what a link points to, not the link
 	}
 	switch st, err := os.Stat(name); {
 	case err == nil && st.IsDir():

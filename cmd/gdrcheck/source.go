@@ -144,8 +144,7 @@ func openRecording(name string) (*fact.Recording, error) {
 
 // pathCause drops the path that package os puts before an error, where the message names it.
 func pathCause(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
 	}
 	return err
