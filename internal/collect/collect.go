@@ -31,6 +31,7 @@ type Options struct {
 	Config       pci.ConfigScope // whose configuration space is read
 	NeedCUDA     bool            // CUDA's attributes; cuInit takes a quarter of a second
 	NeedCounters bool            // counters of RDMA ports
+	NeedLimits   bool            // this process's limits and capabilities
 	NeedNames    bool            // what ghw calls product and processor
 	NeedVerbs    bool            // libibverbs' and rdmamap's own view
 	Brief        bool            // of NVML only what a topology needs
@@ -40,7 +41,7 @@ type Options struct {
 
 // All is what a check needs: everything.
 func All() Options {
-	return Options{NeedCUDA: true, NeedCounters: true, NeedNames: true, NeedVerbs: true}
+	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedNames: true, NeedVerbs: true}
 }
 
 // Topology is what the topology command needs, in the time that it should take.

@@ -99,7 +99,7 @@ func TestMachine(t *testing.T) {
 func TestTopologyOnly(t *testing.T) {
 	src := node(t)
 	m := Machine(t.Context(), src, Topology())
-	for _, ask := range []string{fact.AskCUDA, fact.AskGHW, fact.AskVerbs, fact.AskRDMAMap} {
+	for _, ask := range []string{fact.AskCUDA, fact.AskLimits, fact.AskGHW, fact.AskVerbs, fact.AskRDMAMap} {
 		if src.Asked[ask] != 0 {
 			t.Errorf("%s was asked", ask)
 		}
