@@ -52,11 +52,11 @@ func (p *page) ladders(doc *Check) {
 		}
 	}
 	p.table(g)
-	p.line(p.paint(dim, p.legend(doc.Ladders)))
+	p.line(p.paint(dim, p.ladderLegend(doc.Ladders)))
 }
 
-// legend explains the marks that the ladders have.
-func (p *page) legend(ladders []checks.Ladder) string {
+// ladderLegend explains the marks that the ladders have.
+func (p *page) ladderLegend(ladders []checks.Ladder) string {
 	var there []checks.Verdict
 	for _, l := range ladders {
 		for _, s := range l.Steps {
