@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -167,7 +168,7 @@ func TestParentDies(t *testing.T) {
 		}
 	}
 	_ = p.stdin.Close()
-	if _, err := p.next(t.Context(), time.Now().Add(5*time.Second)); err != io.EOF {
+	if _, err := p.next(t.Context(), time.Now().Add(5*time.Second)); !errors.Is(err, io.EOF) {
 		t.Errorf("%v, want the worker's end", err)
 	}
 }
@@ -183,7 +184,7 @@ func TestInheritNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Close(leaky) //nolint:errcheck // nothing was written
+	defer syscall.Close(leaky)
 	closeOnExec()
 	recs, err := new(Client).Ask(t.Context(), "test", "fds")
 	if err != nil || len(recs) != 1 {
