@@ -52,6 +52,8 @@ func howToSee(m *topo.Machine) string {
 	switch {
 	case m.Origin != "live":
 		return "run gdrcheck as root on the live machine to see them"
+	case len(m.Problems) > 0:
+		return "parts of the machine could not be collected; more time may help, as in --timeout 2m"
 	case m.Host.Container.State == fact.Known:
 		return "run on the host itself, or in a privileged container that mounts its /sys and /proc, to see them"
 	case rootKnown && !root:

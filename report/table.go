@@ -265,24 +265,54 @@ func (p *page) notSeen(doc *Check, groups []findingGroup) {
 	p.blank()
 	p.para(p.mark(checks.Unknown)+" ", fmt.Sprintf("not seen: %d %s; %s", len(doc.NotSeen), plural("check", len(doc.NotSeen)), doc.HowToSee))
 	g := grid{head: []string{"check", "subject", "why not"}, indent: 2}
-	for _, gr := range groups {
-		if gr.verdict != checks.Unknown {
-			continue
-		}
-		if p.Verbose {
-			for _, f := range gr.findings {
-				g.add(f.Check, f.Subject, f.Message)
-			}
-			continue
-		}
-		first := gr.findings[0]
-		subject := first.Subject
-		if n := len(gr.findings); n > 1 {
+	for _, r := range reasons(groups, p.Verbose) {
+		subject := r.subjects[0]
+		if n := len(r.subjects); n > 1 {
 			subject += fmt.Sprintf(" and %d more", n-1)
 		}
-		g.add(gr.check, subject, first.Message)
+		g.add(strings.Join(r.checks, ", "), subject, r.message)
 	}
 	p.table(g)
+}
+
+// reason is why something was not seen: of which checks and subjects.
+type reason struct {
+	message          string
+	checks, subjects []string
+}
+
+// reasons gathers what was left unknown: checks with the same reason in one,
+// each check's subjects under its first one's reason. each keeps all apart.
+func reasons(groups []findingGroup, each bool) []reason {
+	var out []reason
+	for _, g := range groups {
+		if g.verdict != checks.Unknown {
+			continue
+		}
+		for i, f := range g.findings {
+			at := slices.IndexFunc(out, func(r reason) bool { return r.message == f.Message })
+			switch {
+			case each:
+				out = append(out, reason{f.Message, []string{f.Check}, []string{f.Subject}})
+			case i > 0:
+				last := slices.IndexFunc(out, func(r reason) bool { return slices.Contains(r.checks, f.Check) })
+				out[last].subjects = appendNew(out[last].subjects, f.Subject)
+			case at >= 0:
+				out[at].checks = append(out[at].checks, f.Check)
+				out[at].subjects = appendNew(out[at].subjects, f.Subject)
+			default:
+				out = append(out, reason{f.Message, []string{f.Check}, []string{f.Subject}})
+			}
+		}
+	}
+	return out
+}
+
+func appendNew(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
 }
 
 func plural(word string, n int) string {

@@ -15,7 +15,7 @@ func TestFrozen(t *testing.T) {
 	dir := boot(t, Guest{Script: frozenScript, Machine: []string{"-machine", "q35", "-m", "512M"}})
 
 	if !strings.Contains(read(t, dir, "states"), "D (disk sleep)") {
-		t.Error("no process is in uninterruptible sleep: the double did not do what it is for")
+		t.Error("no thread is in uninterruptible sleep: the double did not do what it is for")
 	}
 	for _, command := range []string{"check", "topo"} {
 		// The guest passes 5 s as time limit; emulation is slow.
