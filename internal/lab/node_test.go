@@ -34,6 +34,7 @@ func TestNode(t *testing.T) {
 			t.Run("rdma", func(t *testing.T) { compareRDMA(t, dir, root) })
 			t.Run("netdevs", func(t *testing.T) { compareNetDevs(t, root, decode[[]ipLink](t, dir, "ip-link.json")) })
 			t.Run("topology", func(t *testing.T) { checkTopology(t, dir, parents) })
+			t.Run("replay", func(t *testing.T) { checkReplay(t, dir) })
 			t.Run("endings", func(t *testing.T) { checkEndings(t, dir) })
 		})
 	}

@@ -1,6 +1,9 @@
 package lab
 
 import (
+	"bytes"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -79,6 +82,22 @@ func functionsBetween(parents map[pci.Address]pci.Address, a, b pci.Address) []p
 	}
 	slices.Reverse(fromB)
 	return append(fromA, fromB...)
+}
+
+// checkReplay judges the recording here, outside the guest: the document must be
+// the one that was written there, to the byte.
+func checkReplay(t *testing.T, dir string) {
+	cmd := exec.CommandContext(t.Context(), "../../bin/gdrcheck", "check", "--from", filepath.Join(dir, "node.rec"), "-o", "json")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	got, err := cmd.Output()
+	rc := number(t, read(t, dir, "check-root.json.rc"))
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != rc {
+		t.Errorf("replay: %v, in the guest the exit code was %d: %s", err, rc, stderr.Bytes())
+	}
+	if diff := cmp.Diff(read(t, dir, "check-root.json"), string(got)); diff != "" {
+		t.Errorf("replay (-guest +here):\n%s", diff)
+	}
 }
 
 // checkEndings checks how the commands ended: a node without a GPU, or with
