@@ -40,6 +40,7 @@ var asks = map[string]func(*session, []string){
 	fact.AskVerbs:   askVerbs,
 	fact.AskGHW:     askGHW,
 	fact.AskLimits:  askLimits,
+	fact.AskSymbols: askSymbols,
 }
 
 func askFiles(s *session, paths []string) {
@@ -254,4 +255,16 @@ func capEff(status string) (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("/proc/self/status has no CapEff")
+}
+
+func askSymbols(s *session, names []string) {
+	for _, name := range names {
+		s.subject(name, func() fact.Record {
+			src, err := fact.NewOS("/", nil)
+			if err != nil {
+				return toRecord(fact.FromError[bool](err, "/"))
+			}
+			return toRecord(host.FindSymbol(src, name))
+		})
+	}
 }
