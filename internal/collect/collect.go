@@ -32,6 +32,7 @@ type Options struct {
 	NeedCUDA     bool            // CUDA's attributes; cuInit takes a quarter of a second
 	NeedCounters bool            // counters of RDMA ports
 	NeedLimits   bool            // this process's limits and capabilities
+	NeedSymbols  bool            // whether the kernel has a function; where it has no BTF, 100 ms
 	NeedNames    bool            // what ghw calls product and processor
 	NeedVerbs    bool            // libibverbs' and rdmamap's own view
 	Brief        bool            // of NVML only what a topology needs
@@ -41,7 +42,7 @@ type Options struct {
 
 // All is what a check needs: everything.
 func All() Options {
-	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedNames: true, NeedVerbs: true}
+	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedVerbs: true}
 }
 
 // Topology is what the topology command needs, in the time that it should take.

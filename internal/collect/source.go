@@ -35,6 +35,9 @@ func newSource(src fact.Source, opt Options) *source {
 	if !opt.NeedLimits {
 		s.leaveOut = append(s.leaveOut, fact.AskLimits)
 	}
+	if !opt.NeedSymbols {
+		s.leaveOut = append(s.leaveOut, fact.AskSymbols)
+	}
 	if !opt.NeedNames {
 		s.leaveOut = append(s.leaveOut, fact.AskGHW)
 	}

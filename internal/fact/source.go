@@ -43,6 +43,7 @@ const (
 	AskVerbs   = "verbs"   // args: RDMA device names; Data: rdma.VerbsProbe for each
 	AskGHW     = "ghw"     // args: none; Data: host.Names for subject "system"
 	AskLimits  = "limits"  // args: none; Data: host.Limits for subject "self"
+	AskSymbols = "symbols" // args: names of kernel functions; Data: bool for each, whether the kernel has it
 )
 
 // Entry is one name in a directory.
