@@ -75,6 +75,7 @@ func healthyHost(m *topo.Machine) {
 			VerMagic: known("6.8.0-45-generic SMP preempt mod_unload modversions")})
 	}
 	h.Symbols = map[string]fact.Value[bool]{"ib_register_peer_memory_client": fact.Of(true, "/proc/kallsyms")}
+	h.KernelLog = fact.Of(host.KernelLog{Events: []host.LogEvent{}, Complete: true, Messages: 2000}, "/dev/kmsg")
 	h.MemoryPeers = fact.Of([]string{"nv_mem"}, "/sys/kernel/mm/memory_peers")
 	h.Tainted = fact.Of(uint64(12288), "/proc/sys/kernel/tainted")
 	h.SecureBoot = fact.Of(false, "/sys/firmware/efi/efivars")
