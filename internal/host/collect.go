@@ -31,6 +31,8 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 		MemoryPeers:   memoryPeers(src),
 		Container:     container(src),
 		Limits:        askOne[Limits](ctx, src, fact.AskLimits, "self"),
+		Services:      services(src),
+		HugePages:     fact.Parsed(src, "", "/proc/sys/vm/nr_hugepages", strconv.Atoi),
 		Names:         askOne[Names](ctx, src, fact.AskGHW, "system"),
 		Root:          fact.As(caller, caller.V.UID == 0),
 	}
