@@ -19,6 +19,7 @@ var thresholdsYAML []byte
 // explains each and says what holds on which platform.
 type Thresholds struct {
 	MemlockMinBytes       uint64            `yaml:"memlock_min_bytes"`
+	IdleMaxLatencyUs      int               `yaml:"idle_max_latency_us"`
 	BAR1MinShare          float64           `yaml:"bar1_min_share"`
 	BAR1SmallBytes        uint64            `yaml:"bar1_small_bytes"`
 	DisplayModeModels     []string          `yaml:"display_mode_models"`
