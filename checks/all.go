@@ -22,4 +22,9 @@ var all = []Check{
 	rdmaPortRate,
 	roceGID,
 	memlock,
+	policyGPUs,
+	policyGPUModel,
+	policyNICs,
+	policyNICRate,
+	policyNICFirmware,
 }
