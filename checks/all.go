@@ -46,4 +46,9 @@ var all = []Check{
 	cpuPower,
 	hugePages,
 	lockdown,
+	policyGPUs,
+	policyGPUModel,
+	policyNICs,
+	policyNICRate,
+	policyNICFirmware,
 }
