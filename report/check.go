@@ -30,10 +30,11 @@ func NewCheck(m *topo.Machine, o checks.Outcome, version string) *Check {
 		Summary:  Summary{Node: nodeLine(m), Counts: map[string]int{}},
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
 		Ladders:  append([]checks.Ladder{}, o.Ladders...),
+		NotSeen:  []string{},
 		Machine:  m,
 	}
-	for v, n := range o.Counts {
-		doc.Summary.Counts[v.String()] = n
+	for v := checks.Unknown; v <= checks.Blocked; v++ {
+		doc.Summary.Counts[v.String()] = o.Counts[v]
 	}
 	for _, f := range o.Findings {
 		if f.Verdict == checks.Unknown && !slices.Contains(doc.NotSeen, f.Check) {
