@@ -34,6 +34,7 @@ var all = []Check{
 	nicModel,
 	gdrWay,
 	dmabufRefused,
+	efaPeermem,
 	nvregOptions,
 	gdrdrv,
 	rdmaCharDevice,

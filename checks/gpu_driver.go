@@ -36,6 +36,13 @@ func evalGPUDriver(c *Case) {
 			return
 		}
 	}
+	if nv.NVML.State == fact.Failed {
+		See(c, "NVML", nv.NVML)
+		c.Warn("the driver's libraries do not start%s", because(nv.NVML.Reason))
+		c.Fix("See: nvidia-smi", "If it tells of a version mismatch: the driver was updated and not loaded anew; reboot",
+			"In a container: start it with the NVIDIA container toolkit, which brings the host's libraries")
+		return
+	}
 	th := c.Thresholds
 	if major(version) < th.PeermemMinDriver {
 		c.Warn("driver %s is older than %d: it brings neither nvidia-peermem nor DMA-BUF", version, th.PeermemMinDriver)

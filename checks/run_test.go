@@ -26,7 +26,7 @@ func mustRun(t *testing.T, m *topo.Machine, opt Options) Outcome {
 func TestGoodNodePasses(t *testing.T) {
 	o := mustRun(t, goodNode(), Options{})
 	// What this node does not have.
-	without := []string{"data-direct-group", "gpu-fabric", "imex", "nvlink"}
+	without := []string{"efa-peermem", "data-direct-group", "gpu-fabric", "imex", "nvlink"}
 	for _, f := range o.Findings {
 		if f.Verdict != Pass && f.Check != "gdrdrv" && (f.Verdict != NotApplicable || !slices.Contains(without, f.Check)) {
 			t.Errorf("%s %s: %s %s", f.Check, f.Subject, f.Verdict, f.Message)
