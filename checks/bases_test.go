@@ -80,7 +80,7 @@ func healthyHost(m *topo.Machine) {
 	h.Lockdown = fact.Of("none", "/sys/kernel/security/lockdown")
 	h.NUMABalancing = fact.Of(0, "/proc/sys/kernel/numa_balancing")
 	h.CPU = host.CPU{Arch: known("x86_64"), Vendor: known("GenuineIntel"), Family: known(6), ModelNum: known(143),
-		Model: known("Intel(R) Xeon(R) Platinum 8480C"), Count: known(64), Governor: known("performance")}
+		Model: known("Intel(R) Xeon(R) Platinum 8480C"), Count: known(64), Governor: known("performance"), Idle: h.CPU.Idle}
 	h.DMI.SysVendor, h.DMI.ProductName = known("Example"), known("GPU server")
 	h.CharMajors = fact.Of(map[string]int{"nvidia": 195, "infiniband_verbs": 231}, "/proc/devices")
 	for i := range m.PCI {
@@ -225,7 +225,7 @@ func graceNode() *topo.Machine {
 	nic(m).PCI = known(at("0000:01:00.0"))
 	m.RDMA.NetDevs[0].PCI = nic(m).PCI
 	healthyHost(m)
-	m.Host.CPU = host.CPU{Arch: known("aarch64"), Vendor: absent[string](), Count: known(72), Governor: known("performance")}
+	m.Host.CPU = host.CPU{Arch: known("aarch64"), Vendor: absent[string](), Count: known(72), Governor: known("performance"), Idle: m.Host.CPU.Idle}
 	m.Host.Nodes = []host.DeviceNode{{Path: "/dev/nvidia-caps-imex-channels/channel0", Info: known(fact.Info{}), Access: known(true)}}
 	return m
 }

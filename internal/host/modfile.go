@@ -119,6 +119,9 @@ func (f *ModuleFile) readInfo(src fact.Source) {
 		return fact.Missing[string](fact.Absent, name, "no "+key+" in .modinfo")
 	}
 	f.VerMagic, f.Version, f.License = field("vermagic"), field("version"), field("license")
+	if f.Name == "gdrdrv" {
+		f.Description = field("description")
+	}
 	if f.Name == "nvidia_peermem" || slices.Contains(peerMemoryFiles, f.Name) {
 		f.PeerMemory = fact.Map(v, peerMemory)
 	}

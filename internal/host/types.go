@@ -57,6 +57,8 @@ type ModuleFile struct {
 	VerMagic fact.Value[string] `json:"vermagic,omitzero"`
 	Version  fact.Value[string] `json:"version,omitzero"`
 	License  fact.Value[string] `json:"license,omitzero"`
+	// Description is gdrdrv's way to say what driver it was built for.
+	Description fact.Value[string] `json:"description,omitzero"`
 	// Signed: a signature is appended to the file; whose key, it does not say.
 	Signed fact.Value[bool] `json:"signed,omitzero"`
 	// PeerMemory is how the file uses ib_register_peer_memory_client; read of
