@@ -30,7 +30,6 @@ var bases = map[string]func(*testing.T) *topo.Machine{
 // ports 0000:02:00.0 and 0000:02:01.0, and the root port 0000:00:01.0.
 func healthyNode() *topo.Machine {
 	m := goodNode()
-	healthyGPU(&m.GPU.GPUs[0])
 	healthyHost(m)
 	return m
 }

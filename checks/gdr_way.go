@@ -152,6 +152,11 @@ func topologyRefused(c *Case) answer {
 	if c.Machine.GPU.NVIDIA.Params.V["GrdmaPciTopoCheckOverride"] == "1" {
 		return answer{state: yes}
 	}
+	cpu := c.Machine.Host.CPU
+	if cpu.Vendor.Or("") == "Ampere" || strings.HasPrefix(cpu.Model.Or(""), "Neoverse-N1") && strings.Contains(c.Platform.Product, "Altra") {
+		See(c, "CPU", cpu.Vendor)
+		return answer{no, "on this CPU the GPU driver refuses it where GPU and NIC share no PCIe switch"}
+	}
 	return answer{dontKnow, "on some Arm CPUs the GPU driver refuses it where GPU and NIC share no switch"}
 }
 

@@ -32,6 +32,7 @@ type Options struct {
 	NeedCUDA     bool            // CUDA's attributes; cuInit takes a quarter of a second
 	NeedCounters bool            // counters of RDMA ports
 	NeedNames    bool            // what ghw calls product and processor
+	NeedLog      bool            // the kernel log
 	NeedVerbs    bool            // libibverbs' and rdmamap's own view
 	Brief        bool            // of NVML only what a topology needs
 	// AskNVIDIA asks NVIDIA's libraries though no NVIDIA device is there.
@@ -40,7 +41,7 @@ type Options struct {
 
 // All is what a check needs: everything.
 func All() Options {
-	return Options{NeedCUDA: true, NeedCounters: true, NeedNames: true, NeedVerbs: true}
+	return Options{NeedCUDA: true, NeedCounters: true, NeedNames: true, NeedLog: true, NeedVerbs: true}
 }
 
 // Topology is what the topology command needs, in the time that it should take.

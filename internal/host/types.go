@@ -33,8 +33,10 @@ type Facts struct {
 	Nodes         []DeviceNode                `json:"device_nodes,omitempty"` // /dev/nvidia*, /dev/gdrdrv, /dev/kfd, …
 	CharMajors    fact.Value[map[string]int]  `json:"char_majors,omitzero"`   // /proc/devices, of those that matter
 	MemoryPeers   fact.Value[[]string]        `json:"memory_peers,omitzero"`  // clients (nv_mem, amdkfd) below /sys/kernel/mm/memory_peers or its like
-	Names         fact.Value[Names]           `json:"names,omitzero"`
-	Root          fact.Value[bool]            `json:"root,omitzero"` // this process runs as uid 0
+	// KernelLog holds the messages that gdrcheck knows; Denied where only root may read the log.
+	KernelLog fact.Value[KernelLog] `json:"kernel_log,omitzero"`
+	Names     fact.Value[Names]     `json:"names,omitzero"`
+	Root      fact.Value[bool]      `json:"root,omitzero"` // this process runs as uid 0
 }
 
 // Module is a loaded kernel module.
