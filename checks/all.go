@@ -39,6 +39,7 @@ var all = []Check{
 	peermemLegacy,
 	gdrWay,
 	peermemVisible,
+	peermemContexts,
 	moduleHolders,
 	dmabufRefused,
 	nvregOptions,
