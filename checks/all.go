@@ -42,6 +42,7 @@ var all = []Check{
 	peermemContexts,
 	moduleHolders,
 	dmabufRefused,
+	efaPeermem,
 	nvregOptions,
 	gdrdrv,
 	nvidiaFS,

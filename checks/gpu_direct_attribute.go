@@ -54,6 +54,12 @@ var gpuDirectAttribute = Check{
 		case got == 0:
 			c.Fail("%s does not support GPUDirect RDMA", orElse(g.Name, "this GPU"))
 		default:
+			vmm := cuda(g, func(d *gpu.CUDADevice) fact.Value[int] { return d.RDMAWithVMM })
+			if n, known := vmm.Get(); known && n == 0 {
+				See(c, "CUDA attribute 110 (GPUDirect RDMA with virtual memory management)", vmm)
+				c.Info("supported for memory of cudaMalloc, not for that of cuMemCreate (PyTorch: expandable_segments:False)")
+				return
+			}
 			// The GPU's side alone: whether a NIC can use it, gdr-way says.
 			c.Pass("supported, on the GPU's side")
 		}

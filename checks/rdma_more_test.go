@@ -210,10 +210,7 @@ func TestRDMATransport(t *testing.T) {
 		{"InfiniBand", infiniband, "mlx5_0", Pass, "InfiniBand", ""},
 		{"E810 in iWARP", is(rdma.IWARP, "ice"), "mlx5_0", Warn, "iWARP", "devlink dev param set pci/0000:04:00.0 name enable_roce value true"},
 		{"Chelsio", is(rdma.IWARP, "cxgb4"), "mlx5_0", Warn, "iWARP", "rdma_cm"},
-		{"EFA", is(rdma.EFA, "efa"), "mlx5_0", Info, "efa_nv_peermem, which is not loaded", ""},
-		{"EFA with its module", all2(is(rdma.EFA, "efa"), func(m *topo.Machine) {
-			m.Host.Modules.V = append(m.Host.Modules.V, module("efa_nv_peermem", ""))
-		}), "mlx5_0", Info, "aws-ofi-nccl plugin)", ""},
+		{"EFA", is(rdma.EFA, "efa"), "mlx5_0", Info, "aws-ofi-nccl", ""},
 		{"usNIC", is(rdma.Other, "usnic"), "mlx5_0", Info, "other", ""},
 		{"software", func(m *topo.Machine) { nic(m).Software = true }, "mlx5_0", NotApplicable, "", ""},
 		{"not seen", func(m *topo.Machine) { denied(&nic(m).Transport) }, "mlx5_0", Unknown, "may not be read", ""},

@@ -34,6 +34,7 @@ type Thresholds struct {
 	RelaxedOrderingIntelModels []int    `yaml:"relaxed_ordering_intel_models"`
 	CorrectedErrorsMin         uint64   `yaml:"corrected_errors_min"`
 	BARReachBytes              uint64   `yaml:"bar_reach_bytes"`
+	NoGPUDirectProducts        []string `yaml:"no_gpudirect_products"`
 	NoGPUDirectModels          []string `yaml:"no_gpudirect_models"`
 	PeermemMinDriver           int      `yaml:"peermem_min_nvidia_driver"`
 	DMABufMinCUDA              int      `yaml:"dmabuf_min_cuda"`
