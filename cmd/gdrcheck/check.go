@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -42,6 +43,12 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 			}
 			if opts.Record != "" && (opts.Source.From != "" || opts.Source.Example) {
 				return usagef("--record makes a recording of a machine; it does not go with --from or --example")
+			}
+			if format := opts.Output.at(opts.Record); opts.Record != "" && format != "" {
+				return usagef("--record and -o %s would go to the same place", format)
+			}
+			if slices.Contains(stdoutNames, opts.Record) {
+				return usagef("--record wants a file, not standard output")
 			}
 			if runF != nil {
 				return runF(cmd.Context(), opts)
