@@ -67,7 +67,7 @@ func exampleTree() render.Tree {
 		"/sys/class/dmi/id/product_name":                                     "8-GPU server",
 		"/sys/class/dmi/id/bios_version":                                     "1.0",
 		"/sys/kernel/security/lockdown":                                      "[none] integrity confidentiality",
-		"/boot/config-6.8.0-60-generic":                                      "CONFIG_PCI_P2PDMA=y\nCONFIG_DMA_SHARED_BUFFER=y\nCONFIG_DMABUF_MOVE_NOTIFY=y\nCONFIG_ZONE_DEVICE=y\nCONFIG_INFINIBAND=m\nCONFIG_INFINIBAND_USER_MEM=y\nCONFIG_INFINIBAND_ON_DEMAND_PAGING=y\n",
+		"/boot/config-6.8.0-60-generic":                                      "CONFIG_MODULES=y\nCONFIG_MODVERSIONS=y\nCONFIG_NUMA_BALANCING=y\nCONFIG_INTEL_IOMMU=y\nCONFIG_INTEL_IOMMU_DEFAULT_ON=y\nCONFIG_AMD_IOMMU=y\nCONFIG_IOMMU_DEFAULT_DMA_LAZY=y\nCONFIG_PCI_REALLOC_ENABLE_AUTO=y\nCONFIG_INFINIBAND_USER_ACCESS=m\nCONFIG_HSA_AMD_P2P=y\nCONFIG_PCI_P2PDMA=y\nCONFIG_DMA_SHARED_BUFFER=y\nCONFIG_DMABUF_MOVE_NOTIFY=y\nCONFIG_ZONE_DEVICE=y\nCONFIG_INFINIBAND=m\nCONFIG_INFINIBAND_USER_MEM=y\nCONFIG_INFINIBAND_ON_DEMAND_PAGING=y\n",
 		"/etc/modprobe.d/nvidia.conf":                                        "options nvidia NVreg_EnableStreamMemOPs=1\n",
 		"/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.50.0":                  "\x7fELF",
 		"/sys/devices/system/clocksource/clocksource0/available_clocksource": "tsc hpet acpi_pm",

@@ -265,9 +265,13 @@ func (t Tree) writeProc(w *writer) {
 	w.file("/proc/sys/kernel/osrelease", kernel)
 	w.file("/proc/cmdline", t.CommandLine+"\n")
 	var cpus strings.Builder
+	flags := ""
+	if t.CPUVendor != "" { // by its flags is x86 told from others
+		flags = "flags\t\t: fpu tsc msr pae cx8 apic sse sse2 lm\n"
+	}
 	for _, n := range parseList(t.allCPUs()) {
-		fmt.Fprintf(&cpus, "processor\t: %d\nvendor_id\t: %s\ncpu family\t: %d\nmodel\t\t: 1\nmodel name\t: %s\n\n",
-			n, t.CPUVendor, t.CPUFamily, t.CPUModel)
+		fmt.Fprintf(&cpus, "processor\t: %d\nvendor_id\t: %s\ncpu family\t: %d\nmodel\t\t: 1\nmodel name\t: %s\n%s\n",
+			n, t.CPUVendor, t.CPUFamily, t.CPUModel, flags)
 	}
 	w.file("/proc/cpuinfo", cpus.String())
 }
