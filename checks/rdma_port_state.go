@@ -88,7 +88,8 @@ func fixPort(c *Case, state, phys, layer string) []string {
 	if dev == "" {
 		return []string{
 			fmt.Sprintf("Find the port's network interface: rdma link show %s/%d", nic, port),
-			"Then bring it up: sudo ip link set INTERFACE up; if it stays down, look at cable and switch port: ethtool INTERFACE",
+			"Then bring it up: sudo ip link set INTERFACE up",
+			"If it stays down, look at cable and switch port: ethtool INTERFACE",
 		}
 	}
 	for _, n := range c.Machine.RDMA.NetDevs {

@@ -42,7 +42,7 @@ func TestOneCauseOnce(t *testing.T) {
 		for text, want := range map[string]int{
 			"the NVIDIA driver is not loaded":              tt.messages,
 			"/proc/driver/nvidia/version":                  tt.evidence,
-			"Likewise for GPU15 mlx5_15 (-v writes it out": tt.others,
+			"Likewise for GPU15 mlx5_15 (-v writes out each": tt.others,
 		} {
 			if got := strings.Count(out, text); got != want {
 				t.Errorf("verbose %v: %q %d times, want %d\n%s", tt.verbose, text, got, want, out)

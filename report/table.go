@@ -133,7 +133,7 @@ func (p *page) group(g findingGroup) {
 		first = append(first, f)
 		unsure, why, fix, refs = append(unsure, f.Unsure), append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
 		if others := fixedApart(same); others != nil {
-			fix = append(fix, "Likewise for "+subjects(others)+" (-v writes it out)")
+			fix = append(fix, "Likewise for "+subjects(others)+" (-v writes out each)")
 		}
 	}
 	if len(hidden) > 0 {

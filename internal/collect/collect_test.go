@@ -71,7 +71,7 @@ func TestTreeWithoutPCI(t *testing.T) {
 	for origin, want := range map[string]int{"tree": 1, "live": 0} {
 		o := opts()
 		o.Origin = origin
-		m := Machine(t.Context(), facttest.New(), o)
+		m := Machine(t.Context(), facttest.Tree(t, map[string]string{"/proc/cmdline": "quiet"}), o)
 		if len(m.Problems) != want || want == 1 && m.Problems[0].Part != "pci" {
 			t.Errorf("%s: problems %+v", origin, m.Problems)
 		}
