@@ -74,6 +74,24 @@ func show(v any) string {
 		return fmt.Sprintf("%d settings", len(x))
 	case []host.ModprobeOption:
 		return fmt.Sprintf("%d options", len(x))
+	case []host.IdleState:
+		var names []string
+		for _, s := range x {
+			names = append(names, s.Name)
+		}
+		return strings.Join(names, ", ")
+	case []rdma.PKey:
+		var keys []string
+		for _, k := range x {
+			keys = append(keys, fmt.Sprintf("%d: %#04x", k.Index, k.Value))
+		}
+		return orElse(strings.Join(keys, ", "), "none")
+	case host.PeerMemory:
+		return importText(x)
+	case gpu.NVMLSystem:
+		return x.NVMLVersion
+	case rdma.VerbsProbe:
+		return "opened"
 	case fact.Info:
 		return x.Mode.String()
 	case fmt.Stringer:

@@ -113,13 +113,21 @@ func goodNode() *topo.Machine {
 		NUMA:          known([]host.NUMANode{{ID: 0, CPUs: "0-31"}, {ID: 1, CPUs: "32-63"}}),
 		Limits:        fact.Of(host.Limits{MemlockSoft: 1<<64 - 1, MemlockHard: 1<<64 - 1}, "limits:self"),
 		Root:          known(true),
+		HugePages:     known(0),
+		SecureBoot:    known(false),
+		Lockdown:      known("none"),
+		NUMABalancing: known(0),
+		MemoryPeers:   known([]string{"nv_mem"}),
 	}
+	m.Host.CPU.Governor, m.Host.CPU.Idle = known("performance"), known([]host.IdleState{{Name: "POLL"}, {Name: "C1", LatencyUs: 2}})
+	m.RDMA.LibIBVerbs, m.RDMA.Providers = fact.Of("1.14.50.0", "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"), known([]string{"mlx5"})
 	return m
 }
 
 func goodNIC(name, addr, netdev string) rdma.Device {
 	return rdma.Device{
 		Name: name, Dir: "/sys/class/infiniband/" + name, PCI: known(at(addr)), Driver: fact.Of("mlx5_core", "device/driver"),
+		NodeGUID: fact.Of("0200:00ff:fe00:0001", "node_guid"), Firmware: fact.Of("28.43.2566", "fw_ver"),
 		Transport: known(rdma.RoCE), BoardID: known("MT_0000000838"), HCAType: known("MT4129"),
 		Model: known(rdma.Model{Name: "ConnectX-7", MaxGbps: 400, GPUDirect: "dmabuf+peermem"}),
 		Verbs: fact.Of(rdma.VerbsProbe{DMABufErrno: fact.Of(9, "verbs:ibv_reg_dmabuf_mr")}, "verbs:ibv_open_device"),
@@ -133,7 +141,8 @@ func goodNIC(name, addr, netdev string) rdma.Device {
 				{Index: 0, GID: "fe80:0000:0000:0000:0000:00ff:fe00:0001", Type: known("IB/RoCE v1"), NetDev: known(netdev)},
 				{Index: 3, GID: "0000:0000:0000:0000:0000:ffff:c0a8:0001", Type: known("RoCE v2"), NetDev: known(netdev)},
 			},
-			GIDTable: known(256),
+			GIDTable: known(256), ActiveMTU: known(4096), MaxMTU: known(4096), PKeys: known([]rdma.PKey{{Value: 0xffff}}),
+			TrafficClass: fact.Missing[int](fact.Absent, "tc/1/traffic_class", "no such file"),
 		}},
 	}
 }

@@ -104,6 +104,9 @@ type Finding struct {
 	// Parts are the IDs of the devices that the subject is made of.
 	Parts []string `json:"parts,omitempty"`
 	Rung  Rung     `json:"rung,omitempty"`
+	// Waived is the waiver that accepts this finding: it counts neither as a
+	// failure nor as a warning nor as unseen.
+	Waived *Waiver `json:"waived,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler: lists without an entry are [], not null.
@@ -152,4 +155,34 @@ type Outcome struct {
 	Counts   map[Verdict]int `json:"counts"`
 	Findings []Finding       `json:"findings"`
 	Ladders  []Ladder        `json:"ladders"`
+	Rules    Rules           `json:"rules"`
 }
+
+// Rules are the preset and the policy that a node was judged by.
+type Rules struct {
+	Preset      string `json:"preset,omitempty"` // name; empty: none
+	PresetTitle string `json:"preset_title,omitempty"`
+	Note        string `json:"note,omitempty"`   // why there is no preset
+	Policy      bool   `json:"policy,omitempty"` // one was given
+	// Off are the IDs of the checks that the policy switched off.
+	Off      []string            `json:"off,omitempty"`
+	Severity map[string]Severity `json:"severity,omitempty"` // as the policy set it
+	Waivers  []WaiverUse         `json:"waivers,omitempty"`
+}
+
+// WaiverUse is a waiver and what became of it.
+type WaiverUse struct {
+	Waiver
+	State    WaiverState `json:"state"`
+	Findings int         `json:"findings"` // that it accepts, or would if it had not expired
+}
+
+// WaiverState says what became of a waiver.
+type WaiverState string
+
+// States of a waiver.
+const (
+	WaiverApplied WaiverState = "applied"
+	WaiverExpired WaiverState = "expired" // not applied
+	WaiverUnused  WaiverState = "unused"  // nothing to accept
+)

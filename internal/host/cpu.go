@@ -62,6 +62,7 @@ func cpu(src fact.Source, cpuinfo fact.Value[string]) CPU {
 		out.Arch = arch // Linux 6.1 and newer
 	}
 	out.Governor = text(src, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+	out.Idle = idleStates(src)
 	return out
 }
 
