@@ -72,8 +72,9 @@ func passThrough(c *Case) []string {
 		}
 	}
 	return []string{
-		fmt.Sprintf("Debian, Ubuntu: add '%s' to GRUB_CMDLINE_LINUX in /etc/default/grub, then sudo update-grub and reboot", arg),
-		fmt.Sprintf("RHEL: sudo grubby --update-kernel=ALL --args='%s', then reboot", arg),
+		fmt.Sprintf("Debian, Ubuntu: add '%s' to GRUB_CMDLINE_LINUX in /etc/default/grub, then: sudo update-grub", arg),
+		fmt.Sprintf("RHEL: sudo grubby --update-kernel=ALL --args='%s'", arg),
+		"It takes effect with the next boot",
 	}
 }
 

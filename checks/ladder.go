@@ -75,6 +75,8 @@ func rungNote(n *Node, r Rung, gpuID, nicID string, pair topo.Pair, findings []F
 		switch {
 		case gpuID == "" && len(n.Machine.GPU.GPUs) > 0:
 			return "idle"
+		case gpuID == "" && n.incomplete() != "":
+			return "GPUs not seen"
 		case gpuID == "":
 			return "no GPU"
 		case nicID == "" && !n.rdmaListed():

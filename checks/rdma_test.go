@@ -160,10 +160,26 @@ func TestRoCEGID(t *testing.T) {
 		{"link-local alone", gids(gid(0, ll, "IB/RoCE v1"), gid(1, ll, "RoCE v2")), "mlx5_0/1", Fail, "all RoCE v2 entries are link-local", "ip addr add ADDRESS/PREFIX dev ens1"},
 		{"v1 alone", gids(gid(0, ll, "IB/RoCE v1"), gid(2, v4, "IB/RoCE v1")), "mlx5_0/1", Fail, "all entries are RoCE v1", "roce"},
 		{"empty", gids(), "mlx5_0/1", Fail, "the GID table is empty", "ens1"},
+		{"a tree without the table", all2(gids(), func(m *topo.Machine) {
+			m.Origin, port(m).GIDTable = "tree", absent[int]()
+		}), "mlx5_0/1", Unknown, "holds no GID table", "live node"},
 		{"another namespace", gids(homeless), "mlx5_0/1", Fail, "not in this network namespace", "--net=host"},
 		{"type unreadable", gids(gid(0, ll, "RoCE v2"), unreadable), "mlx5_0/1", Unknown, "input/output error", "dmesg"},
 		{"table unreadable", all2(gids(), func(m *topo.Machine) { denied(&port(m).GIDTable) }), "mlx5_0/1", Unknown, "may not be read", ""},
 		{"InfiniBand", infiniband, "mlx5_0/1", NotApplicable, "InfiniBand has no RoCE", ""},
 		{"transport not known", func(m *topo.Machine) { denied(&nic(m).Transport) }, "mlx5_0/1", Unknown, "may not be read", ""},
+	})
+}
+
+func TestLibIBVerbsInATree(t *testing.T) {
+	gone := func(m *topo.Machine) { m.RDMA.LibIBVerbs = absent[string]() }
+	partial := func(m *topo.Machine) {
+		gone(m)
+		m.Origin, m.RDMA.Providers = "tree", fact.Missing[[]string](fact.NotCollected, "libibverbs", "not in what was read")
+	}
+	runCases(t, "libibverbs", []verdictCase{
+		{"there", nil, "node", Pass, "1.14.50.0", ""},
+		{"not installed", gone, "node", Warn, "none of the usual folders", "sudo apt install libibverbs1"},
+		{"not in the tree", partial, "node", Unknown, "holds no libraries of RDMA", ""},
 	})
 }

@@ -302,7 +302,7 @@ func TestPartialLadders(t *testing.T) {
 	if len(o.Ladders) != 1 || o.Ladders[0].GPU != "GPU0" || o.Ladders[0].NIC != "" || o.Ladders[0].Broken != RungPath {
 		t.Errorf("GPU without NIC: %+v", o.Ladders)
 	}
-	for _, s := range o.Ladders[0].Steps {
+	for _, s := range mustRun(t, m, Options{Only: []string{"gpu-direct-attribute"}}).Ladders[0].Steps {
 		if s.Rung == RungWay && s.Verdict != NotApplicable {
 			t.Errorf("GPU without NIC: a way between one device is %s", s.Verdict)
 		}

@@ -252,15 +252,17 @@ func isCommand(text string) bool {
 
 func (p *page) notes(findings []checks.Finding) {
 	first := true
-	for _, f := range findings {
-		if f.Verdict != checks.Info {
+	for _, g := range group(findings) {
+		if g.verdict != checks.Info {
 			continue
 		}
 		if first {
 			p.blank()
 			first = false
 		}
-		p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", f.Check, f.Subject, f.Message))
+		for _, same := range alike(g.findings, p.Verbose) {
+			p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", g.check, subjects(same), same[0].Message))
+		}
 	}
 }
 

@@ -137,9 +137,10 @@ func (w *writer) dir(name string) {
 	}
 }
 
-// file writes text, with the newline that sysfs ends its values with.
+// file writes text, with the newline that sysfs ends its values with. What holds a
+// NUL is no text and stays as it is.
 func (w *writer) file(name, text string) {
-	if text != "" && !strings.HasSuffix(text, "\n") {
+	if text != "" && !strings.HasSuffix(text, "\n") && !strings.Contains(text, "\x00") {
 		text += "\n"
 	}
 	w.bytes(name, []byte(text))
