@@ -115,7 +115,10 @@ func clearACS(c *Case, ports []pci.Address) []string {
 		names = append(names, a.String())
 	}
 	return append(out,
-		fmt.Sprintf(`For good, all ports at once, in /etc/default/grub: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=disable_acs_redir=\"%s\""; then sudo update-grub and reboot`, strings.Join(names, ";")),
+		fmt.Sprintf(`For good, all ports at once, in /etc/default/grub: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=disable_acs_redir=\"%s\""`, strings.Join(names, ";")),
+		"Then: sudo update-grub",
+		"Or, on RHEL 9: sudo grub2-mkconfig -o /boot/grub2/grub.cfg --update-bls-cmdline",
+		"It takes effect with the next boot",
 		"Or turn ACS off for PCIe switches in the BIOS",
 		"Not on a host that passes these devices to virtual machines: it merges their IOMMU groups")
 }
