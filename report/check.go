@@ -30,12 +30,17 @@ func NewCheck(m *topo.Machine, o checks.Outcome, version string) *Check {
 		Summary:  Summary{Node: nodeLine(m), Counts: map[string]int{}},
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
 		Ladders:  append([]checks.Ladder{}, o.Ladders...),
+		Rules:    o.Rules,
 		Machine:  m,
 	}
 	for v, n := range o.Counts {
 		doc.Summary.Counts[v.String()] = n
 	}
 	for _, f := range o.Findings {
+		if f.Waived != nil {
+			doc.Summary.Waived++
+			continue
+		}
 		if f.Verdict == checks.Unknown && !slices.Contains(doc.NotSeen, f.Check) {
 			doc.NotSeen = append(doc.NotSeen, f.Check)
 		}
