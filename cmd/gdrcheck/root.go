@@ -66,6 +66,8 @@ func newRootCommand(s *streams) *cobra.Command {
 	root.AddCommand(
 		newCheckCommand(s, nil),
 		newTopoCommand(s, nil),
+		newSnapshotCommand(s, nil),
+		newPolicyCommand(s),
 		newListCommand(s, nil),
 		newExplainCommand(s, nil),
 		newVersionCommand(s, nil),

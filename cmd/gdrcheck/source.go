@@ -34,7 +34,7 @@ func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	f := cmd.Flags()
 	f.BoolVar(&o.Example, "example", false, "read the example node inside the binary instead of this machine")
 	f.StringVar(&o.Root, "root", "", "read the machine whose /sys and /proc are below `DIR`")
-	f.StringVar(&o.From, "from", "", "read the recording in `FILE`, made with 'gdrcheck check --record'")
+	f.StringVar(&o.From, "from", "", "read the recording in `FILE`, made with 'gdrcheck snapshot'")
 	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "longest time to collect; what is not told by then counts as unknown")
 	must(cmd.MarkFlagDirname("root"))
 }
@@ -175,7 +175,7 @@ func openRecording(name string) (*fact.Recording, error) {
 		}
 	}
 	if err != nil {
-		return nil, usagef("cannot read %s: %w; make a recording with 'gdrcheck check --record FILE'", name, pathCause(err))
+		return nil, usagef("cannot read %s: %w; make a recording with 'gdrcheck snapshot -o FILE'", name, pathCause(err))
 	}
 	return rec, nil
 }
