@@ -68,6 +68,7 @@ func newRootCommand(s *streams) *cobra.Command {
 		newTopoCommand(s, nil),
 		newSnapshotCommand(s, nil),
 		newPolicyCommand(s),
+		newPerfCommand(s),
 		newListCommand(s, nil),
 		newExplainCommand(s, nil),
 		newVersionCommand(s, nil),
