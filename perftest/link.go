@@ -1,0 +1,250 @@
+package perftest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Bounds on what a peer may send, in bytes a line. Whoever has not proved that
+// he holds the token gets room for his proof.
+const (
+	maxHelloBytes   = 1 << 10
+	maxMessageBytes = 1 << 20
+	// queueLength is how many messages may wait to be looked at. The protocol
+	// never has more than two under way.
+	queueLength = 4
+)
+
+// Timing bounds every wait of a session. The zero value of a field is its default.
+type Timing struct {
+	Handshake time.Duration // from accept to proof: 10 s
+	Heartbeat time.Duration // how often each side says that it lives: 1 s
+	Silence   time.Duration // a peer that says nothing for so long is gone: 5 s
+	Step      time.Duration // each step that is not the run itself, here or at the peer: 15 s
+	Grace     time.Duration // over the plan's own time, for a run to end: 10 s
+	Close     time.Duration // to free an engine's resources before it is given up: 5 s
+}
+
+func (t Timing) withDefaults() Timing {
+	for _, f := range []struct {
+		field *time.Duration
+		def   time.Duration
+	}{
+		{&t.Handshake, 10 * time.Second},
+		{&t.Heartbeat, time.Second},
+		{&t.Silence, 5 * time.Second},
+		{&t.Step, 15 * time.Second},
+		{&t.Grace, 10 * time.Second},
+		{&t.Close, 5 * time.Second},
+	} {
+		if *f.field <= 0 {
+			*f.field = f.def
+		}
+	}
+	return t
+}
+
+// PeerError is what the other side reported.
+type PeerError struct {
+	Code Code
+	Text string
+}
+
+// Error implements error.
+func (e *PeerError) Error() string { return "the other side says: " + e.Text }
+
+// Causes of an end that no deadline and no error of the network explains.
+var (
+	errClosed = errors.New("the other side closed the connection")
+	errFlood  = errors.New("the other side sends messages that nobody asked for")
+)
+
+// link is the control connection once both sides know each other. A
+// goroutine reads, so that a peer that dies is noticed in the middle of a run,
+// and another says that we live.
+type link struct {
+	conn   net.Conn
+	timing Timing
+	in     chan message
+
+	ctx    context.Context // ends with the connection; its cause says why
+	cancel context.CancelCauseFunc
+	all    sync.WaitGroup
+
+	mu sync.Mutex // one writer at a time
+}
+
+// openLink starts a link on a connection. lines may hold what was read already.
+func openLink(ctx context.Context, conn net.Conn, lines *bufio.Reader, timing Timing) *link {
+	c := &link{conn: conn, timing: timing, in: make(chan message, queueLength)}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.all.Go(func() { c.read(lines) })
+	c.all.Go(c.beat)
+	return c
+}
+
+// close ends the link and waits for its goroutines.
+func (c *link) close() {
+	c.cancel(errClosed)
+	_ = c.conn.Close()
+	c.all.Wait()
+}
+
+func (c *link) read(lines *bufio.Reader) {
+	for {
+		_ = c.conn.SetReadDeadline(time.Now().Add(c.timing.Silence))
+		m, err := readMessage(lines, maxMessageBytes)
+		if err != nil {
+			c.cancel(c.lost(err))
+			return
+		}
+		switch {
+		case m.Alive != nil:
+		case m.Error != nil && m.Error.Code.ends():
+			c.cancel(&PeerError{m.Error.Code, m.Error.Text})
+			return
+		default:
+			select {
+			case c.in <- m:
+			default:
+				c.cancel(errFlood)
+				return
+			}
+		}
+	}
+}
+
+// lost says in words how a connection ended.
+func (c *link) lost(err error) error {
+	switch {
+	case isTimeout(err):
+		return fmt.Errorf("nothing heard of the other side for %s: it is gone, or its network is", c.timing.Silence)
+	case errors.Is(err, io.EOF):
+		return errClosed
+	}
+	return err
+}
+
+func (c *link) beat() {
+	tick := time.NewTicker(c.timing.Heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-tick.C:
+			if err := c.send(message{Alive: &alive{}}); err != nil {
+				return // the reader sees it, too, and knows more
+			}
+		}
+	}
+}
+
+// send writes one message. A peer that does not read is gone after Silence.
+func (c *link) send(m message) error {
+	return c.sendWithin(m, c.timing.Silence)
+}
+
+func (c *link) sendWithin(m message, limit time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.conn.SetWriteDeadline(time.Now().Add(limit))
+	if err := writeMessage(c.conn, m); err != nil {
+		if cause := context.Cause(c.ctx); cause != nil {
+			return cause
+		}
+		return fmt.Errorf("sending to the other side: %w", err)
+	}
+	return nil
+}
+
+// receive waits for the next message. A message of type Error is an error.
+func (c *link) receive(limit time.Duration, what string) (message, error) {
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	select {
+	case m := <-c.in:
+		return c.checked(m)
+	default:
+	}
+	select {
+	case m := <-c.in:
+		return c.checked(m)
+	case <-c.ctx.Done():
+		return message{}, context.Cause(c.ctx)
+	case <-timeout.C:
+		return message{}, fmt.Errorf("the other side did not send %s within %s", what, limit)
+	}
+}
+
+func (c *link) checked(m message) (message, error) {
+	if m.Error != nil {
+		return message{}, &PeerError{m.Error.Code, m.Error.Text}
+	}
+	return m, nil
+}
+
+// readMessage reads one line of at most limit bytes.
+func readMessage(lines *bufio.Reader, limit int) (message, error) {
+	line, err := readLine(lines, limit)
+	if err != nil {
+		return message{}, err
+	}
+	return decodeMessage(line)
+}
+
+func readLine(lines *bufio.Reader, limit int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := lines.ReadSlice('\n')
+		if len(line)+len(part) > limit {
+			return nil, fmt.Errorf("the other side sent a message of more than %d bytes", limit)
+		}
+		switch {
+		case err == nil && line == nil:
+			return part, nil
+		case err == nil:
+			return append(line, part...), nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			line = append(line, part...)
+		case errors.Is(err, io.EOF) && len(line)+len(part) > 0:
+			return nil, fmt.Errorf("the other side closed the connection in the middle of a message: %w", io.ErrUnexpectedEOF)
+		default:
+			return nil, err
+		}
+	}
+}
+
+func writeMessage(w io.Writer, m message) error {
+	line, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if len(line) >= maxMessageBytes {
+		return fmt.Errorf("the message has %d bytes, more than %d", len(line), maxMessageBytes)
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}
+
+// strictJSON decodes one JSON value and nothing after it, with no field that
+// is not known.
+func strictJSON(data []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
+}
