@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -23,35 +25,6 @@ const (
 	queueLength = 4
 )
 
-// Timing bounds every wait of a session. The zero value of a field is its default.
-type Timing struct {
-	Handshake time.Duration // from accept to proof: 10 s
-	Heartbeat time.Duration // how often each side says that it lives: 1 s
-	Silence   time.Duration // a peer that says nothing for so long is gone: 5 s
-	Step      time.Duration // each step that is not the run itself, here or at the peer: 15 s
-	Grace     time.Duration // over the plan's own time, for a run to end: 10 s
-	Close     time.Duration // to free an engine's resources before it is given up: 5 s
-}
-
-func (t Timing) withDefaults() Timing {
-	for _, f := range []struct {
-		field *time.Duration
-		def   time.Duration
-	}{
-		{&t.Handshake, 10 * time.Second},
-		{&t.Heartbeat, time.Second},
-		{&t.Silence, 5 * time.Second},
-		{&t.Step, 15 * time.Second},
-		{&t.Grace, 10 * time.Second},
-		{&t.Close, 5 * time.Second},
-	} {
-		if *f.field <= 0 {
-			*f.field = f.def
-		}
-	}
-	return t
-}
-
 // PeerError is what the other side reported.
 type PeerError struct {
 	Code Code
@@ -63,8 +36,9 @@ func (e *PeerError) Error() string { return "the other side says: " + e.Text }
 
 // Causes of an end that no deadline and no error of the network explains.
 var (
-	errClosed = errors.New("the other side closed the connection")
-	errFlood  = errors.New("the other side sends messages that nobody asked for")
+	errClosed   = errors.New("the other side closed the connection")
+	errProtocol = errors.New("the other side does not keep to the protocol")
+	errFlood    = fmt.Errorf("%w: it sends messages that nobody asked for", errProtocol)
 )
 
 // link is the control connection once both sides know each other. A
@@ -79,7 +53,11 @@ type link struct {
 	cancel context.CancelCauseFunc
 	all    sync.WaitGroup
 
-	mu sync.Mutex // one writer at a time
+	mu   sync.Mutex    // one writer at a time
+	over atomic.Uint64 // the last test that is over
+	// failed is called with what the other side says of its own failure as soon
+	// as it comes: this side may be in the middle of a run.
+	failed atomic.Pointer[func(*Failure)]
 }
 
 // openLink starts a link on a connection. lines may hold what was read already.
@@ -112,6 +90,9 @@ func (c *link) read(lines *bufio.Reader) {
 			c.cancel(&PeerError{m.Error.Code, m.Error.Text})
 			return
 		default:
+			if f := c.failed.Load(); f != nil && m.Step != nil && m.Step.Failure != nil {
+				(*f)(m.Step.Failure)
+			}
 			select {
 			case c.in <- m:
 			default:
@@ -127,7 +108,7 @@ func (c *link) lost(err error) error {
 	switch {
 	case isTimeout(err):
 		return fmt.Errorf("nothing heard of the other side for %s: it is gone, or its network is", c.timing.Silence)
-	case errors.Is(err, io.EOF):
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return errClosed
 	}
 	return err
@@ -166,30 +147,37 @@ func (c *link) sendWithin(m message, limit time.Duration) error {
 	return nil
 }
 
-// receive waits for the next message. A message of type Error is an error.
-func (c *link) receive(limit time.Duration, what string) (message, error) {
+// receive waits for a message that want takes; what names it. Messages of a
+// test that is over may still be under way, and are passed over. A message of
+// type Error is an error, and so is any other.
+func (c *link) receive(ctx context.Context, limit time.Duration, what string, want func(*message) bool) (message, error) {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
-	select {
-	case m := <-c.in:
-		return c.checked(m)
-	default:
+	for {
+		var m message
+		select {
+		case m = <-c.in: // before anything else: what came before the end counts
+		default:
+			select {
+			case m = <-c.in:
+			case <-c.ctx.Done():
+				return m, context.Cause(c.ctx)
+			case <-ctx.Done():
+				return m, context.Cause(ctx)
+			case <-timeout.C:
+				return m, fmt.Errorf("the other side did not send %s within %s", what, limit)
+			}
+		}
+		switch {
+		case m.Error != nil:
+			return m, &PeerError{m.Error.Code, m.Error.Text}
+		case want(&m):
+			return m, nil
+		case m.Step != nil && m.Step.ID <= c.over.Load():
+		default:
+			return m, fmt.Errorf("%w: not %s", errProtocol, what)
+		}
 	}
-	select {
-	case m := <-c.in:
-		return c.checked(m)
-	case <-c.ctx.Done():
-		return message{}, context.Cause(c.ctx)
-	case <-timeout.C:
-		return message{}, fmt.Errorf("the other side did not send %s within %s", what, limit)
-	}
-}
-
-func (c *link) checked(m message) (message, error) {
-	if m.Error != nil {
-		return message{}, &PeerError{m.Error.Code, m.Error.Text}
-	}
-	return m, nil
 }
 
 // readMessage reads one line of at most limit bytes.
