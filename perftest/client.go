@@ -51,7 +51,7 @@ func dial(ctx context.Context, address string, wait time.Duration) (net.Conn, er
 		if err == nil {
 			return conn, nil
 		}
-		if last == nil || ctx.Err() == nil {
+		if last == nil || !isTimeout(err) {
 			last = err // not the one that only says that the time is over
 		}
 		if !notThereYet(err) || !pause(ctx, delay) {

@@ -48,6 +48,7 @@ type link struct {
 	conn   net.Conn
 	timing Timing
 	in     chan message
+	heard  chan struct{} // closed when nothing is read any more
 
 	ctx    context.Context // ends with the connection; its cause says why
 	cancel context.CancelCauseFunc
@@ -62,21 +63,36 @@ type link struct {
 
 // openLink starts a link on a connection. lines may hold what was read already.
 func openLink(ctx context.Context, conn net.Conn, lines *bufio.Reader, timing Timing) *link {
-	c := &link{conn: conn, timing: timing, in: make(chan message, queueLength)}
+	c := &link{conn: conn, timing: timing, in: make(chan message, queueLength), heard: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.all.Go(func() { c.read(lines) })
 	c.all.Go(c.beat)
 	return c
 }
 
-// close ends the link and waits for its goroutines.
+// close ends the link and waits for its goroutines. It gives the other side a
+// moment to close first: data that nobody has read when a connection is closed
+// makes the kernel throw away what was sent last.
 func (c *link) close() {
+	if w, ok := c.conn.(interface{ CloseWrite() error }); ok {
+		c.mu.Lock()
+		_ = c.conn.SetWriteDeadline(time.Now().Add(c.timing.Farewell))
+		_ = w.CloseWrite()
+		c.mu.Unlock()
+		moment := time.NewTimer(c.timing.Farewell)
+		defer moment.Stop()
+		select {
+		case <-c.heard:
+		case <-moment.C:
+		}
+	}
 	c.cancel(errClosed)
 	_ = c.conn.Close()
 	c.all.Wait()
 }
 
 func (c *link) read(lines *bufio.Reader) {
+	defer close(c.heard)
 	for {
 		_ = c.conn.SetReadDeadline(time.Now().Add(c.timing.Silence))
 		m, err := readMessage(lines, maxMessageBytes)
@@ -139,8 +155,13 @@ func (c *link) sendWithin(m message, limit time.Duration) error {
 	defer c.mu.Unlock()
 	_ = c.conn.SetWriteDeadline(time.Now().Add(limit))
 	if err := writeMessage(c.conn, m); err != nil {
-		if cause := context.Cause(c.ctx); cause != nil {
-			return cause
+		// The reader knows more: the other side may have said why it went.
+		moment := time.NewTimer(c.timing.Farewell)
+		defer moment.Stop()
+		select {
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		case <-moment.C:
 		}
 		return fmt.Errorf("sending to the other side: %w", err)
 	}

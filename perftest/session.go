@@ -34,11 +34,10 @@ func (n *network) Exchange(ctx context.Context, ours Message) (Message, error) {
 	if err := n.link.send(message{Step: &step{ID: n.id, Message: ours}}); err != nil {
 		return Message{}, err
 	}
-	// The other end may have begun later by as much as a step may take, and is
-	// given the time to say itself that it ran out of it.
-	limit := n.link.timing.Step + n.link.timing.Grace
+	// Once for the other end to give its engine up, once for the word of it to come.
+	limit := n.link.timing.Step + 2*n.link.timing.Grace
 	if ours.Stage == StageRan {
-		limit = n.link.timing.run(n.plan) + n.link.timing.Grace
+		limit = n.link.timing.run(n.plan) + 2*n.link.timing.Grace
 	}
 	m, err := n.link.receive(ctx, limit, fmt.Sprintf("its word of being %s", ours.Stage), func(m *message) bool {
 		return m.Step != nil && m.Step.ID == n.id
