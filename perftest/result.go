@@ -1,5 +1,7 @@
 package perftest
 
+import "slices"
+
 // Endpoint is what one end tells the other so that they can be connected. The
 // keys in it are of no use once the engine is closed.
 type Endpoint struct {
@@ -7,11 +9,11 @@ type Endpoint struct {
 	Port       int      `json:"port"`
 	LinkLayer  string   `json:"link_layer"` // InfiniBand, Ethernet
 	LID        uint16   `json:"lid,omitempty"`
-	GID        string   `json:"gid,omitempty"` // as net/netip prints it
-	GIDIndex   int      `json:"gid_index"`     // -1: none is used
+	GID        string   `json:"gid,omitempty"`      // as net/netip prints it
+	GIDIndex   int      `json:"gid_index"`          // -1: none is used
+	GIDType    string   `json:"gid_type,omitempty"` // IB, RoCE v1, RoCE v2
 	GIDReason  string   `json:"gid_reason,omitempty"`
 	MTUBytes   int      `json:"mtu_bytes"` // active
-	RateText   string   `json:"rate,omitempty"`
 	QPs        []QP     `json:"qps"`
 	Address    uint64   `json:"address"` // start of the registered memory
 	Bytes      uint64   `json:"bytes"`   // its length
@@ -21,7 +23,8 @@ type Endpoint struct {
 	NUMANode   int      `json:"numa_node"` // where the buffer's first page is; -1: unknown
 	DeviceNode int      `json:"device_numa_node"`
 	Firmware   string   `json:"firmware,omitempty"`
-	Notes      []string `json:"notes,omitempty"` // what was chosen or given up, and why
+	Double     string   `json:"test_double,omitempty"` // a library that stood in for libibverbs
+	Notes      []string `json:"notes,omitempty"`       // what was chosen or given up, and why
 }
 
 // QP is one queue pair.
@@ -83,6 +86,18 @@ type Rate struct {
 	CPUNs float64 `json:"cpu_ns,omitempty"`
 }
 
+// SetSeries sets the series with its minimum, median and maximum; one of less
+// than two intervals says nothing and is dropped.
+func (r *Rate) SetSeries(series []float64, intervalNs int64) {
+	n := len(series)
+	if n < 2 {
+		return
+	}
+	sorted := slices.Sorted(slices.Values(series))
+	r.Series, r.IntervalNs = series, intervalNs
+	r.SeriesMin, r.SeriesMed, r.SeriesMax = sorted[0], (sorted[(n-1)/2]+sorted[n/2])/2, sorted[n-1]
+}
+
 // LatencyDist is the distribution of a latency: half of a round trip, and for
 // a read the whole of it, since a read is one.
 type LatencyDist struct {
@@ -120,12 +135,14 @@ type DataCheck struct {
 type Outcome struct {
 	Rate    *Rate        `json:"rate,omitempty"`
 	Latency *LatencyDist `json:"latency,omitempty"`
-	// Sent and Received are the messages of the whole step, warm-up included.
-	Sent     uint64 `json:"sent"`
-	Received uint64 `json:"received"`
-	// Slots is how far the sender's messages walked, and so what must be
-	// compared: message i of a QP went to slot i mod Slots.
-	LastMark byte `json:"last_mark,omitempty"` // last byte of the last ping of a write latency test
+	// Sent and Received are the messages of each QP in the whole step, warm-up
+	// included.
+	Sent     []uint64 `json:"sent,omitempty"`
+	Received []uint64 `json:"received,omitempty"`
+	// Arrived is the rate at which messages were received, where the operation
+	// ends in receives.
+	Arrived  *Rate `json:"arrived,omitempty"`
+	LastMark byte  `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
 }
 
 // Progress is a live figure of a bandwidth test, or the share of a latency test.

@@ -149,20 +149,23 @@ func newStep(p *Plan, size int, initiator, responder Outcome, atInitiator, atRes
 	return s
 }
 
-// arrived scales what one end sent to what the other received.
+// arrived is the rate of the datagrams that came.
 func arrived(sender, receiver Outcome) *Rate {
-	if sender.Rate == nil || sender.Sent == 0 {
+	if receiver.Arrived == nil {
 		return nil
 	}
-	r := *sender.Rate
-	if receiver.Received >= sender.Sent {
-		return &r
+	r := *receiver.Arrived
+	if sent, got := sum(sender.Sent), sum(receiver.Received); sent > got {
+		r.Lost = sent - got
 	}
-	r.Lost = sender.Sent - receiver.Received
-	share := float64(receiver.Received) / float64(sender.Sent)
-	r.BytesPerSec *= share
-	r.MessagesPerSec *= share
 	return &r
+}
+
+func sum(list []uint64) (total uint64) {
+	for _, n := range list {
+		total += n
+	}
+	return total
 }
 
 // MTU is the connection's: the plan's, or the smaller one of the ports', but
@@ -180,6 +183,11 @@ func Compatible(p Plan, a, b Endpoint) error {
 	switch {
 	case a.LinkLayer != b.LinkLayer:
 		return &Failure{Call: "connect", Cause: fmt.Sprintf("one port's link layer is %s, the other's %s", a.LinkLayer, b.LinkLayer)}
+	case a.GIDIndex >= 0 && b.GIDIndex >= 0 && a.GIDType != b.GIDType:
+		return &Failure{
+			Call: "connect", Cause: fmt.Sprintf("one end's GID is %s, the other's %s", a.GIDType, b.GIDType),
+			Check: "choose entries of one type with --gid-index on both ends",
+		}
 	case len(a.QPs) != p.QPs || len(b.QPs) != p.QPs:
 		return &Failure{Call: "connect", Cause: fmt.Sprintf("%d and %d QPs, want %d each", len(a.QPs), len(b.QPs), p.QPs)}
 	case p.Transport == UD && p.SizesBytes[len(p.SizesBytes)-1] > MTU(p, a, b):

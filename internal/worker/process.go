@@ -182,23 +182,28 @@ func (g *garbled) Error() string {
 
 // next reads one message. It fails with os.ErrDeadlineExceeded at the deadline,
 // with io.EOF when the worker ended, with *garbled when it sent nonsense.
-func (p *process) next(ctx context.Context, deadline time.Time) (message, error) {
+func (p *process) next(ctx context.Context, deadline time.Time) (m message, err error) {
+	err = p.nextInto(ctx, deadline, &m)
+	return m, err
+}
+
+// nextInto is next for another kind of message.
+func (p *process) nextInto(ctx context.Context, deadline time.Time, to any) error {
 	if err := p.answers.SetReadDeadline(deadline); err != nil {
-		return message{}, err
+		return err
 	}
 	// After the deadline is set: whoever cancels may have set his just before.
 	if ctx.Err() != nil {
-		return message{}, os.ErrDeadlineExceeded
+		return os.ErrDeadlineExceeded
 	}
 	line, err := p.readLine()
 	if err != nil {
-		return message{}, err
+		return err
 	}
-	var m message
-	if err := json.Unmarshal(line, &m); err != nil {
-		return message{}, &garbled{line, err}
+	if err := json.Unmarshal(line, to); err != nil {
+		return &garbled{line, err}
 	}
-	return m, nil
+	return nil
 }
 
 func (p *process) readLine() ([]byte, error) {
