@@ -31,7 +31,7 @@ func FuzzClient(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		var engines []*perfdouble.Engine // made by the one session, one after another
 		timing := perftest.Timing{
-			Heartbeat: time.Second, Silence: 300 * time.Millisecond, Step: 300 * time.Millisecond, Run: 300 * time.Millisecond,
+			Heartbeat: time.Second, Silence: 300 * time.Millisecond, Idle: 300 * time.Millisecond, Step: 300 * time.Millisecond, Run: 300 * time.Millisecond,
 			Grace: 100 * time.Millisecond, Farewell: 10 * time.Millisecond, Queue: time.Millisecond, Handshake: time.Millisecond,
 		}
 		s := &perftest.Server{
@@ -40,7 +40,9 @@ func FuzzClient(f *testing.F) {
 				engines = append(engines, e)
 				return e
 			}},
-			Local:          func(context.Context, string) (perftest.Local, error) { return perftest.NewLocal(perfdouble.Device), nil },
+			Local: func(context.Context, string) (perftest.Local, error) {
+				return perftest.NewLocal(perfdouble.Device), nil
+			},
 			MaxMemoryBytes: 1 << 20,
 			MaxDuration:    100 * time.Millisecond,
 		}

@@ -25,7 +25,7 @@ import (
 // hasty are the waits of tests that wait for them to run out.
 var hasty = perftest.Timing{
 	Handshake: 400 * time.Millisecond, Queue: 200 * time.Millisecond, Heartbeat: 50 * time.Millisecond,
-	Silence: 400 * time.Millisecond, Step: 600 * time.Millisecond, Run: 600 * time.Millisecond,
+	Silence: 400 * time.Millisecond, Idle: 600 * time.Millisecond, Step: 600 * time.Millisecond, Run: 600 * time.Millisecond,
 	Grace: 200 * time.Millisecond, Farewell: 100 * time.Millisecond,
 }
 
@@ -274,7 +274,7 @@ func TestRogueClients(t *testing.T) {
 			fmt.Fprintln(r, `{"step":{"id":1,"stage":"opened","endpoint":{"qps":[{"number":1,"psn":0}],"address":18446744073709551615,"bytes":2}}}`)
 		}, "wraps around"},
 		{"a rate below zero", func(t *testing.T, r *rogue) {
-			fmt.Fprintln(r, `{"step":{"id":1,"stage":"ran","outcome":{"sent":1,"received":1,"rate":{"bytes_per_sec":-1}}}}`)
+			fmt.Fprintln(r, `{"step":{"id":1,"stage":"ran","outcome":{"sent":[1],"rate":{"bytes_per_sec":-1}}}}`)
 		}, "below zero"},
 		{"the same test again", func(t *testing.T, r *rogue) { r.play(t, 1); r.again(t, 1) }, "test 1 again"},
 	} {

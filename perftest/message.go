@@ -266,21 +266,36 @@ func (e *Endpoint) check() error {
 	if err := short(e.Notes...); err != nil {
 		return err
 	}
-	return short(e.Device, e.LinkLayer, e.GIDReason, e.RateText, e.Firmware)
+	return short(e.Device, e.LinkLayer, e.GIDType, e.GIDReason, e.Firmware, e.Double)
 }
 
 func (o *Outcome) check() error {
 	if o == nil {
 		return nil
 	}
-	if r := o.Rate; r != nil {
-		if r.BytesPerSec < 0 || r.MessagesPerSec < 0 || r.WindowNs < 0 || r.CPUNs < 0 {
+	for _, r := range []*Rate{o.Rate, o.Arrived} {
+		if r != nil && (r.BytesPerSec < 0 || r.MessagesPerSec < 0 || r.WindowNs < 0 || r.CPUNs < 0 || r.IntervalNs < 0) {
 			return errors.New("a rate below zero")
 		}
+	}
+	if len(o.Sent) > MaxQPs || len(o.Received) > MaxQPs {
+		return errors.New("messages of more queue pairs than there may be")
 	}
 	if l := o.Latency; l != nil {
 		if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
 			return errors.New("a latency whose percentiles are not in order")
+		}
+	}
+	return nil
+}
+
+// fits says whether a message goes with the plan that both ends run.
+func (m *Message) fits(p *Plan) error {
+	if o := m.Outcome; o != nil {
+		for _, n := range []int{len(o.Sent), len(o.Received)} {
+			if n != 0 && n != p.QPs {
+				return fmt.Errorf("%w: messages of %d queue pairs, of %d", errProtocol, n, p.QPs)
+			}
 		}
 	}
 	return nil

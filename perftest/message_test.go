@@ -105,7 +105,9 @@ func TestReadLineBounds(t *testing.T) {
 	}
 }
 
-func counter(name string, v uint64) rdma.Counter { return rdma.Counter{Name: name, Value: fact.Of(v, name)} }
+func counter(name string, v uint64) rdma.Counter {
+	return rdma.Counter{Name: name, Value: fact.Of(v, name)}
+}
 
 func TestCompareCounters(t *testing.T) {
 	failed := rdma.Counter{Name: "out_of_buffer", Value: fact.Missing[uint64](fact.Failed, "out_of_buffer", "EIO")}

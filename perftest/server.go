@@ -260,7 +260,7 @@ func (c *link) farewell(ctx context.Context, err error) {
 
 // next serves the next test. It returns whether there may be more.
 func (s *Server) next(c *link, peer string, tests *int) (more bool, err error) {
-	m, err := c.receive(c.ctx, s.timing.Step, "the next test, or its leave", func(m *message) bool {
+	m, err := c.receive(c.ctx, s.timing.Idle, "the next test, or its leave", func(m *message) bool {
 		return m.Test != nil || m.Bye != nil
 	})
 	if err != nil || m.Bye != nil {

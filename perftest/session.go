@@ -45,7 +45,7 @@ func (n *network) Exchange(ctx context.Context, ours Message) (Message, error) {
 	if err != nil {
 		return Message{}, err
 	}
-	return m.Step.Message, nil
+	return m.Step.Message, m.Step.fits(n.plan)
 }
 
 // peerFailed is why a run of this end is stopped when the other end's failed.

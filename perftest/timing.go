@@ -8,7 +8,8 @@ type Timing struct {
 	Queue     time.Duration // for the session before to end, until "busy": 2 s
 	Heartbeat time.Duration // how often each side says that it lives: 1 s
 	Silence   time.Duration // a peer that says nothing for so long is gone: 5 s
-	Step      time.Duration // each step but the run itself: 30 s
+	Idle      time.Duration // from one test to the next: 30 s
+	Step      time.Duration // each step but the run itself, longer than an engine gives a driver: 130 s
 	Run       time.Duration // a run that goes by number of messages: 10 min
 	Grace     time.Duration // how much later than oneself the other side may notice a limit: 5 s
 	Farewell  time.Duration // to tell the other side why this one ends: 1 s
@@ -23,7 +24,8 @@ func (t Timing) withDefaults() Timing {
 		{&t.Queue, 2 * time.Second},
 		{&t.Heartbeat, time.Second},
 		{&t.Silence, 5 * time.Second},
-		{&t.Step, 30 * time.Second},
+		{&t.Idle, 30 * time.Second},
+		{&t.Step, 130 * time.Second},
 		{&t.Run, 10 * time.Minute},
 		{&t.Grace, 5 * time.Second},
 		{&t.Farewell, time.Second},

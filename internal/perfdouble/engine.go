@@ -51,7 +51,9 @@ func (e *Engine) before(ctx context.Context, call string) error {
 	return ctx.Err()
 }
 
-func (e *Engine) file(key uint32) string { return filepath.Join(e.Dir, fmt.Sprintf("memory-%08x", key)) }
+func (e *Engine) file(key uint32) string {
+	return filepath.Join(e.Dir, fmt.Sprintf("memory-%08x", key))
+}
 
 // Memories counts the registered memories below dir.
 func Memories(dir string) int {
@@ -85,7 +87,7 @@ func (e *Engine) Open(ctx context.Context, p perftest.Plan, l perftest.Local, si
 	ep := perftest.Endpoint{
 		Device: Device, Port: l.Port, LinkLayer: "Ethernet", GID: "::ffff:127.0.0.1", MTUBytes: mtu,
 		Bytes: uint64(size), RemoteKey: key, MaxReads: 1, CPU: -1, NUMANode: -1, DeviceNode: -1,
-		Notes: []string{"simulated: a test double, no RDMA"},
+		Double: "perfdouble", Notes: []string{"simulated: a test double, no RDMA"},
 	}
 	for i := range p.QPs {
 		ep.QPs = append(ep.QPs, perftest.QP{Number: (key + uint32(i)) & qpBits, PSN: psn & qpBits})
@@ -190,13 +192,15 @@ func rate(size int, n uint64, t time.Duration) float64 {
 }
 
 func (e *Engine) outcome(size int, n uint64, t time.Duration) perftest.Outcome {
+	sent := make([]uint64, e.plan.QPs)
+	sent[0] = n // all goes over the first queue pair
 	if e.plan.Measure == perftest.Latency {
 		each := float64(t) / float64(n) / 2
-		return perftest.Outcome{Sent: n, Latency: &perftest.LatencyDist{
+		return perftest.Outcome{Sent: sent, Latency: &perftest.LatencyDist{
 			Samples: n, MinNs: each, MedianNs: each, MeanNs: each, P99Ns: each, P999Ns: each, MaxNs: each,
 		}}
 	}
-	return perftest.Outcome{Sent: n, Rate: &perftest.Rate{
+	return perftest.Outcome{Sent: sent, Rate: &perftest.Rate{
 		BytesPerSec: rate(size, n, t), MessagesPerSec: rate(1, n, t), Messages: n, WindowNs: float64(t),
 	}}
 }
