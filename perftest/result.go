@@ -5,19 +5,20 @@ import "slices"
 // Endpoint is what one end tells the other so that they can be connected. The
 // keys in it are of no use once the engine is closed.
 type Endpoint struct {
-	Device     string   `json:"device"`
-	Port       int      `json:"port"`
-	LinkLayer  string   `json:"link_layer"` // InfiniBand, Ethernet
-	LID        uint16   `json:"lid,omitempty"`
-	GID        string   `json:"gid,omitempty"`      // as net/netip prints it
-	GIDIndex   int      `json:"gid_index"`          // -1: none is used
-	GIDType    string   `json:"gid_type,omitempty"` // IB, RoCE v1, RoCE v2
-	GIDReason  string   `json:"gid_reason,omitempty"`
-	MTUBytes   int      `json:"mtu_bytes"` // active
-	QPs        []QP     `json:"qps"`
-	Address    uint64   `json:"address"` // start of the registered memory
-	Bytes      uint64   `json:"bytes"`   // its length
-	RemoteKey  uint32   `json:"remote_key"`
+	Device    string `json:"device"`
+	Port      int    `json:"port"`
+	LinkLayer string `json:"link_layer"` // InfiniBand, Ethernet
+	LID       uint16 `json:"lid,omitempty"`
+	GID       string `json:"gid,omitempty"`      // as net/netip prints it
+	GIDIndex  int    `json:"gid_index"`          // -1: none is used
+	GIDType   string `json:"gid_type,omitempty"` // IB, RoCE v1, RoCE v2
+	GIDReason string `json:"gid_reason,omitempty"`
+	MTUBytes  int    `json:"mtu_bytes"` // active
+	Bytes     uint64 `json:"bytes"`     // length of the registered memory
+	// For the peer alone; a Result does not hold them.
+	QPs        []QP     `json:"qps,omitempty"`
+	Address    uint64   `json:"address,omitempty"`
+	RemoteKey  uint32   `json:"remote_key,omitempty"`
 	MaxReads   int      `json:"max_reads"` // RDMA READs in flight that the device can answer
 	CPU        int      `json:"cpu"`       // of the measuring thread; -1: not pinned
 	NUMANode   int      `json:"numa_node"` // where the buffer's first page is; -1: unknown
@@ -25,6 +26,12 @@ type Endpoint struct {
 	Firmware   string   `json:"firmware,omitempty"`
 	Double     string   `json:"test_double,omitempty"` // a library that stood in for libibverbs
 	Notes      []string `json:"notes,omitempty"`       // what was chosen or given up, and why
+}
+
+// public is the endpoint without what only its peer has a use for.
+func (e Endpoint) public() Endpoint {
+	e.QPs, e.Address, e.RemoteKey = nil, 0, 0
+	return e
 }
 
 // QP is one queue pair.
@@ -84,6 +91,18 @@ type Rate struct {
 	Lost uint64 `json:"lost,omitempty"`
 	// CPUNs is the processor time that the measuring thread used in the window.
 	CPUNs float64 `json:"cpu_ns,omitempty"`
+}
+
+// Good says that the test came to its end and that all data arrived right.
+func (r *Result) Good() bool {
+	for _, s := range r.Steps {
+		for _, d := range s.Data {
+			if !d.Correct && d.Skipped == "" {
+				return false
+			}
+		}
+	}
+	return r.Failure == nil && len(r.Steps) > 0
 }
 
 // SetSeries sets the series with its minimum, median and maximum; one of less

@@ -76,9 +76,9 @@ func (r *runner) run(ctx context.Context, l Local, progress func(Progress)) erro
 	if theirs.Endpoint == nil {
 		return errors.New("the other end sent no endpoint")
 	}
-	r.result.Initiator, r.result.Responder = ours, *theirs.Endpoint
+	r.result.Initiator, r.result.Responder = ours.public(), theirs.Endpoint.public()
 	if r.side == Responder {
-		r.result.Initiator, r.result.Responder = *theirs.Endpoint, ours
+		r.result.Initiator, r.result.Responder = r.result.Responder, r.result.Initiator
 	}
 	r.result.MTUBytes = MTU(r.result.Plan, ours, *theirs.Endpoint)
 	r.result.Scope = scope(ours, *theirs.Endpoint)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -24,10 +26,12 @@ const defaultPerfPort = 18516
 type perfServerOptions struct {
 	IO        *streams
 	Device    string
-	Listen    string
 	Port      int
+	Listen    string
 	TokenFile string
 	Once      bool
+
+	at netip.AddrPort // of Listen
 }
 
 func newPerfServerCommand(s *streams, runF func(context.Context, *perfServerOptions) error) *cobra.Command {
@@ -45,13 +49,12 @@ runs. It serves one client after another, until it is interrupted.`,
   gdrcheck perf server --listen 10.0.0.1 --token-file /shared/perf.token`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.Port < 0 || opts.Port > 65535 {
-				return usagef("--port %d: want 0 to 65535", opts.Port)
+			if opts.Port != 0 && opts.Device == "" {
+				return usagef("--port is one of a device: which? give --dev, too")
 			}
-			if opts.Listen != "" {
-				if _, err := netip.ParseAddr(opts.Listen); err != nil {
-					return usagef("--listen %s: want an address of this node, as in --listen 10.0.0.1", opts.Listen)
-				}
+			var err error
+			if opts.at, err = listenAddress(opts.Listen); err != nil {
+				return err
 			}
 			if runF != nil {
 				return runF(cmd.Context(), opts)
@@ -60,9 +63,9 @@ runs. It serves one client after another, until it is interrupted.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&opts.Device, "dev", "", "measure with this RDMA `DEVICE`, or DEVICE/PORT (default: what the client asks for, else the first active one)")
-	f.StringVar(&opts.Listen, "listen", "", "take clients on this `ADDRESS` of the node alone (default: the one that its default route uses)")
-	f.IntVar(&opts.Port, "port", defaultPerfPort, "TCP port for the control messages; 0 takes any free one")
+	f.StringVar(&opts.Device, "dev", "", "measure with this RDMA `DEVICE` alone (default: what the client asks for, else the first active one)")
+	f.IntVar(&opts.Port, "port", 0, "its port `NUMBER` (default: the first active one)")
+	f.StringVar(&opts.Listen, "listen", "", fmt.Sprintf("take clients on this `ADDRESS[:PORT]` of the node alone (default: the one of its default route, TCP port %d)", defaultPerfPort))
 	f.StringVar(&opts.TokenFile, "token-file", "", "write the token to `FILE`, for its owner alone, instead of showing it")
 	f.BoolVar(&opts.Once, "once", false, "end after one client")
 	return cmd
@@ -80,7 +83,7 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	if opts.Device != "" {
-		if _, err := perf.device(ctx, opts.Device); err != nil {
+		if _, err := perf.device(ctx, opts.device()); err != nil {
 			return usagef("--dev: %w", err)
 		}
 	}
@@ -91,12 +94,8 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 	if err != nil {
 		return err
 	}
-	address, err := opts.address()
-	if err != nil {
-		return err
-	}
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", netip.AddrPortFrom(address, uint16(opts.Port)).String())
+	l, err := lc.Listen(ctx, "tcp", opts.at.String())
 	if err != nil {
 		return usagef("cannot listen: %w", err)
 	}
@@ -117,23 +116,39 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 	return nil
 }
 
-// local decides where a client's test runs.
-func (o *perfServerOptions) local(ctx context.Context, device string) (perftest.Local, error) {
-	if o.Device != "" {
-		if device != "" && device != o.Device {
-			return perftest.Local{}, fmt.Errorf("the server was started for %s alone", o.Device)
-		}
-		device = o.Device
+// device names what the server was started for.
+func (o *perfServerOptions) device() string {
+	if o.Port == 0 {
+		return o.Device
 	}
-	return perf.device(ctx, device)
+	return fmt.Sprintf("%s/%d", o.Device, o.Port)
 }
 
-// address is the one to listen on.
-func (o *perfServerOptions) address() (netip.Addr, error) {
-	if o.Listen != "" {
-		return netip.ParseAddr(o.Listen)
+// local decides where a client's test runs.
+func (o *perfServerOptions) local(ctx context.Context, asked string) (perftest.Local, error) {
+	l, err := perf.device(ctx, cmp.Or(o.device(), asked))
+	if err != nil {
+		return l, err
 	}
-	return ownAddress(), nil
+	if name, port, hasPort := strings.Cut(asked, "/"); asked != "" && (name != l.Device || hasPort && port != strconv.Itoa(l.Port)) {
+		return l, fmt.Errorf("the server was started for %s alone", o.device())
+	}
+	return l, nil
+}
+
+// listenAddress reads ADDRESS or ADDRESS:PORT; empty: the node's own.
+func listenAddress(text string) (netip.AddrPort, error) {
+	if text == "" {
+		return netip.AddrPortFrom(ownAddress(), defaultPerfPort), nil
+	}
+	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return netip.AddrPortFrom(a, defaultPerfPort), nil
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return at, usagef("--listen %s: want an address of this node, as in --listen 10.0.0.1 or --listen 10.0.0.1:18516", text)
+	}
+	return at, nil
 }
 
 // ownAddress is the address that the node's default route uses, else that of
@@ -196,9 +211,9 @@ func (l *serverLog) event(e perftest.Event) {
 	case e.Refused != nil:
 		text = "refused: " + e.Refused.Error()
 	case e.Test != nil:
-		text = "begins: " + report.PlanText(e.Test)
+		text = "begins: " + report.PerfPlan(e.Test)
 	case e.Result != nil:
-		text = "ended: " + report.ResultText(e.Result)
+		text = "ended: " + report.PerfLine(e.Result)
 	case e.Ended != nil:
 		text = "broke off: " + e.Ended.Error()
 		if p, ok := errors.AsType[*perftest.PeerError](e.Ended); ok && p.Code == perftest.CodeInterrupted {

@@ -62,6 +62,7 @@ func newRootCommand(s *streams) *cobra.Command {
 	root.AddCommand(
 		newCheckCommand(s, nil),
 		newTopoCommand(s, nil),
+		newPerfCommand(s),
 		newListCommand(s, nil),
 		newExplainCommand(s, nil),
 		newVersionCommand(s, nil),

@@ -159,7 +159,10 @@ func (e *Perf) do(ctx context.Context, c perfCommand, limit time.Duration, tell 
 	defer stop()
 	p := e.p
 	// In a goroutine: a worker that does not read would block us.
-	go func() { _, _ = p.stdin.Write(append(line, '\n')) }()
+	go func() {
+		<-p.requested
+		_, _ = p.stdin.Write(append(line, '\n'))
+	}()
 	var completed uint64
 	deadline := time.Now().Add(limit)
 	for {

@@ -27,6 +27,8 @@ type process struct {
 	lines   *bufio.Reader
 	total   int
 
+	requested chan struct{} // closed when the request is written
+
 	stderr tail
 	exited chan *os.ProcessState // receives once, if the process can be reaped at all
 	reaped sync.Mutex            // held while signalling, so that no other process's id is hit
@@ -88,7 +90,11 @@ func start(req request) (*process, error) {
 	go p.stderr.read(errs[0])
 	go p.reap()
 	// In a goroutine: a worker that dies before it reads would block us.
-	go func() { _, _ = p.stdin.Write(append(line, '\n')) }()
+	p.requested = make(chan struct{})
+	go func() {
+		defer close(p.requested)
+		_, _ = p.stdin.Write(append(line, '\n'))
+	}()
 	return p, nil
 }
 
