@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,7 +67,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 }
 
 func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
 	a := opts.Plan.Local
 	b := a

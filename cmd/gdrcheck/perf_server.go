@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -71,11 +72,13 @@ runs. It serves one client after another, until it is interrupted.`,
 	return cmd
 }
 
-// untilSignal returns a context that ends with the first signal to end; a
-// second one ends the program itself.
+// untilSignal returns a context that ends with the first signal to end, so that
+// the other side is told and all is freed. A moment later, another signal ends
+// the program itself.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	const moment = 3 * time.Second // schedulers and timeout(1) send a signal twice
+	context.AfterFunc(ctx, func() { time.AfterFunc(moment, stop) })
 	return ctx, stop
 }
 
