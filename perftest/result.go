@@ -53,6 +53,10 @@ type Result struct {
 	// Faulty is which end Failure happened at.
 	Faulty Side     `json:"faulty,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
+	// Counters is what each side's port and NIC counted during the test.
+	Counters map[Side]SideCounters `json:"counters,omitempty"`
+	// Simulated: a test double stood for the RDMA stack of an end.
+	Simulated bool `json:"simulated,omitempty"`
 }
 
 // Step is the measure of one size.

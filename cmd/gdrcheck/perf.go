@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +22,7 @@ It loads the ports that it is given: do not run it beside a job.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPerfLoopbackCommand(s, nil))
+	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil))
 	return cmd
 }
 
@@ -48,6 +46,9 @@ PCIe, memory and driver are measured, not cable and switch.`,
   gdrcheck perf loopback --dev mlx5_0 --measure bandwidth --size 1K:8M -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Plan.Local.Device == "" {
+				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
+			}
 			if err := opts.Plan.validate(cmd); err != nil {
 				return err
 			}
@@ -66,7 +67,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 }
 
 func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
 	a := opts.Plan.Local
 	b := a
