@@ -78,8 +78,9 @@ golden: ## rewrite the golden files; look at the difference before you commit it
 	$(GO) test $$pkgs -update
 
 .PHONY: docs
-docs: build ## rewrite the generated part of docs/
-	$(GO) generate ./...
+docs: ## rewrite docs/checks.md and docs/gdrcheck.md
+	$(GO) test ./checks -run '^TestReference' -update
+	$(GO) test ./cmd/gdrcheck -run '^TestManual$$' -update
 
 .PHONY: bench
 bench: ## measure the program against the tools it stands beside (docs/benchmarks.md)

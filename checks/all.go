@@ -67,4 +67,9 @@ var all = []Check{
 	cpuPower,
 	hugePages,
 	lockdown,
+	policyGPUs,
+	policyGPUModel,
+	policyNICs,
+	policyNICRate,
+	policyNICFirmware,
 }

@@ -101,7 +101,7 @@ func TestChecksAreComplete(t *testing.T) {
 			t.Errorf("%s: the name of an area", c.ID)
 		case c.Title == "" || c.Why == "" || len(c.Fix) == 0 || len(c.Refs) == 0:
 			t.Errorf("%s: lacks a title, why, fix or reference", c.ID)
-		case !slices.Contains([]Area{AreaPCIe, AreaGPU, AreaDriver, AreaRDMA, AreaHost}, c.Area):
+		case !slices.Contains([]Area{AreaPCIe, AreaGPU, AreaDriver, AreaRDMA, AreaHost, AreaPolicy}, c.Area):
 			t.Errorf("%s: area %q", c.ID, c.Area)
 		case severityRank(c.Severity) == 0 && c.Severity != SeverityInfo:
 			t.Errorf("%s: severity %q", c.ID, c.Severity)
@@ -169,25 +169,17 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestThresholds(t *testing.T) {
-	def, preset, err := parseThresholds(thresholdsYAML, "")
-	if err != nil || preset != "" || def.PathPromised != "" || def.MemlockMinBytes != 16<<30 {
-		t.Errorf("defaults: %+v %q %v", def, preset, err)
+	def, err := defaultThresholds()
+	if err != nil || def.PathPromised != "" || def.MemlockMinBytes != 16<<30 {
+		t.Errorf("defaults: %+v %v", def, err)
 	}
-	dgx, preset, err := parseThresholds(thresholdsYAML, "DGXH100")
-	if err != nil || preset != "dgx-h100" || dgx.PathPromised != "PXB" {
-		t.Errorf("preset: %+v %q %v", dgx, preset, err)
+	dgx := def
+	if err := presetNamed("dgx-h100").overlay(&dgx); err != nil || dgx.PathPromised != "PXB" {
+		t.Errorf("preset: %+v %v", dgx, err)
 	}
 	dgx.PathPromised = ""
 	if diff := cmp.Diff(def, dgx); diff != "" {
 		t.Errorf("the preset changed more than it names: %s", diff)
-	}
-	for _, bad := range []string{
-		"default:\n  memlock_min_byte: 1\n",
-		"default: {}\npresets:\n  - {name: x, products: [X], set: {path_promise: PXB}}\n",
-	} {
-		if _, _, err := parseThresholds([]byte(bad), "X"); err == nil {
-			t.Errorf("a misspelt key passes: %q", bad)
-		}
 	}
 }
 

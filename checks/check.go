@@ -16,6 +16,7 @@ const (
 	AreaDriver Area = "driver"
 	AreaRDMA   Area = "rdma"
 	AreaHost   Area = "host"
+	AreaPolicy Area = "policy" // what a site or the platform promises
 )
 
 // Check is one thing that must hold for GPUDirect RDMA to work well. It is data
@@ -47,6 +48,10 @@ type Node struct {
 	Graph      *topo.Graph
 	Platform   Platform
 	Thresholds Thresholds
+	Preset     *Preset // nil: none holds
+	Policy     *Policy // nil: none was given
+
+	chosenPreset string // as the options or the policy name it
 }
 
 // All returns every check, in the order of reports: from the hardware upward.

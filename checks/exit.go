@@ -67,13 +67,18 @@ func (o Outcome) Result() Result {
 func overall(findings []Finding, strict bool) Verdict {
 	var failed, unknown, warned, judged bool
 	for _, f := range findings {
+		if f.Waived != nil {
+			judged = true
+			continue
+		}
 		serious := f.Severity == SeverityError
 		switch f.Verdict {
 		case Fail:
 			failed = failed || serious
 			warned = warned || f.Severity != SeverityInfo
 		case Warn:
-			warned = true
+			warned = warned || f.Severity != SeverityInfo
+			judged = true
 		case Unknown:
 			unknown = unknown || serious
 		case Pass, Info:

@@ -35,19 +35,19 @@ func evalGPUNICPath(c *Case) {
 	switch {
 	case class.Rank() <= c.Thresholds.PathGood.Rank():
 		c.Pass("%s to %s", class, nics)
+	case c.Thresholds.PathPromised != "" && class != topo.ClassUnknown && class.Rank() > c.Thresholds.PathPromised.Rank():
+		c.Fail("%s to its best NIC (%s): %s every GPU has one at %s", class, nics, c.promisedBy(), c.Thresholds.PathPromised)
+		c.Fix("Look for a NIC that is missing from the bus: lspci | grep -Ei 'mellanox|infiniband'; gdrcheck topo",
+			"Reseat the NIC of this GPU's switch; see: gdrcheck topo -o tree")
 	case coherent(c.Subject.GPU) && class.Rank() <= topo.ClassNODE.Rank():
 		c.Pass("%s to %s, over the coherent CPU link (C2C)", class, nics)
-	case c.Platform.Virt == Guest:
+	case c.Platform.Virt == Guest && c.Thresholds.PathPromised == "":
 		c.Info("%s to %s, as the guest's flat PCI topology shows it; the real path is the host's", class, nics)
 		c.Unsure("unless the topology is mirrored or NCCL_TOPO_FILE gives it, NCCL takes this path for what it looks like and may copy through the CPU")
 	case class == topo.ClassUnknown:
 		c.Lower(SeverityWarning)
 		c.Unknown("cannot tell the path to %s: no common bridge, and the kernel gives a side no NUMA node", nics)
 		c.Fix("Look for a NUMA or ACPI SLIT setting in the BIOS; see: gdrcheck topo --explain " + c.Subject.ID + " " + best[0])
-	case c.Thresholds.PathPromised != "" && class.Rank() > c.Thresholds.PathPromised.Rank():
-		c.Fail("%s to its best NIC (%s): on a %s every GPU has one at %s", class, nics, c.Platform.Preset, c.Thresholds.PathPromised)
-		c.Fix("Look for a NIC that is missing from the bus: lspci | grep -Ei 'mellanox|infiniband'; gdrcheck topo",
-			"Reseat the NIC of this GPU's switch; see: gdrcheck topo -o tree")
 	default:
 		c.Warn("%s to its best NIC (%s): the path %s", class, nics, crossing(class))
 		c.Fix(fmt.Sprintf("Move a NIC below %s's switch, if the chassis has one; see: gdrcheck topo --explain %s %s", c.Subject.ID, c.Subject.ID, best[0]))

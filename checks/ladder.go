@@ -162,6 +162,9 @@ func step(r Rung, whole []string, findings []Finding) Step {
 // stepVerdict is what a finding means for the ladder: only what stops or cripples
 // GPUDirect RDMA breaks a rung.
 func stepVerdict(f Finding) Verdict {
+	if f.Waived != nil && (f.Verdict == Fail || f.Verdict == Unknown) {
+		return Warn // still to be seen, no longer what breaks the pair
+	}
 	if f.Verdict == Fail && f.Severity != SeverityError {
 		return Warn
 	}

@@ -14,6 +14,39 @@ type Options struct {
 	Skip []string // IDs or areas, taken out after Only
 	// Strict makes warnings fail the node.
 	Strict bool
+	// Policy is what the site expects; nil: no policy.
+	Policy *Policy
+	// Preset is the name of the preset that holds, before the policy's own;
+	// PresetNone: none; empty: what policy or machine say.
+	Preset string
+}
+
+func (o Options) preset() string {
+	if o.Preset == "" && o.Policy != nil {
+		return o.Policy.Preset
+	}
+	return o.Preset
+}
+
+// Validate says whether every name in Only and Skip is a check's or an area's,
+// before a machine is collected for nothing. The error is an UnknownNameError.
+func (o Options) Validate() error {
+	if name := o.Preset; name != "" && name != PresetNone && presetNamed(name) == nil {
+		return &UnknownPresetError{Name: name, Valid: presetNames()}
+	}
+	_, err := choose(all, o)
+	return err
+}
+
+// UnknownPresetError is a preset that does not exist.
+type UnknownPresetError struct {
+	Name  string
+	Valid []string
+}
+
+// Error implements error.
+func (e *UnknownPresetError) Error() string {
+	return fmt.Sprintf("no preset is called %q; there are: %s", e.Name, strings.Join(e.Valid, ", "))
 }
 
 // UnknownNameError is a name in Only or Skip that no check and no area has.
@@ -34,7 +67,7 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	n, err := NewNode(m)
+	n, err := newNode(m, opt)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -43,18 +76,42 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 
 // NewNode derives from a machine what checks look at. An error is a fault in
 // the embedded thresholds.
-func NewNode(m *topo.Machine) (*Node, error) {
+func NewNode(m *topo.Machine) (*Node, error) { return newNode(m, Options{}) }
+
+func newNode(m *topo.Machine, opt Options) (*Node, error) {
 	g := topo.New(m)
-	p := derivePlatform(m, g)
-	th, preset, err := loadThresholds(p.Product)
-	if err != nil {
+	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m, g), Policy: opt.Policy, chosenPreset: opt.preset()}
+	if _, err := presets(); err != nil {
 		return nil, err
 	}
-	p.Preset = preset
-	return &Node{Machine: m, Graph: g, Platform: p, Thresholds: th}, nil
+	switch name := opt.preset(); name {
+	case "":
+		n.Preset = findPreset(m, n.Platform)
+	case PresetNone:
+	default:
+		if n.Preset = presetNamed(name); n.Preset == nil {
+			return nil, &UnknownPresetError{Name: name, Valid: presetNames()}
+		}
+	}
+	var err error
+	if n.Thresholds, err = defaultThresholds(); err != nil {
+		return nil, err
+	}
+	if n.Preset != nil {
+		n.Platform.Preset = n.Preset.Name
+		if err := n.Preset.overlay(&n.Thresholds); err != nil {
+			return nil, err
+		}
+	}
+	if n.Policy != nil {
+		err = n.Policy.overlay(&n.Thresholds)
+	}
+	return n, err
 }
 
 func run(n *Node, chosen []Check, strict bool) Outcome {
+	rules := n.rules()
+	chosen = n.Policy.adapt(chosen, &rules)
 	byCheck := map[string][]Finding{}
 	for _, i := range evalOrder(chosen) {
 		c := &chosen[i]
@@ -64,8 +121,12 @@ func run(n *Node, chosen []Check, strict bool) Outcome {
 	for _, c := range chosen {
 		o.Findings = append(o.Findings, byCheck[c.ID]...)
 	}
+	rules.Waivers = n.Policy.waive(o.Findings, n.Machine.CollectedAt)
+	o.Rules = rules
 	for _, f := range o.Findings {
-		o.Counts[f.Verdict]++
+		if f.Waived == nil {
+			o.Counts[f.Verdict]++
+		}
 	}
 	o.Verdict = overall(o.Findings, strict)
 	o.ExitCode = ExitOf(o.Result()).Code
@@ -89,7 +150,7 @@ func runCheck(n *Node, c *Check, done map[string][]Finding) []Finding {
 				Message: "not judged: " + by + " comes first", BlockedBy: by, Parts: s.Parts, Rung: c.Rung})
 			continue
 		}
-		out = append(out, judge(c, n, s))
+		out = append(out, n.Policy.weigh(judge(c, n, s)))
 	}
 	return out
 }

@@ -32,6 +32,9 @@ func TestGoodNodePasses(t *testing.T) {
 		"data-direct-group": NotApplicable, "gpu-fabric": NotApplicable, "imex": NotApplicable, "efa-peermem": NotApplicable, "nvlink": NotApplicable,
 	}
 	for _, f := range o.Findings {
+		if strings.HasPrefix(f.Check, "policy-") {
+			continue // no policy asks for anything here
+		}
 		if want := besides[f.Check]; f.Verdict != Pass && (want == Unknown || f.Verdict != want) {
 			t.Errorf("%s %s: %s %s", f.Check, f.Subject, f.Verdict, f.Message)
 		}

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/goccy/go-yaml"
 
@@ -44,14 +43,25 @@ type Thresholds struct {
 	GDRDrvBadFromDriver        int      `yaml:"gdrdrv_bad_from_driver"`
 }
 
-// preset is a platform whose thresholds differ.
-type preset struct {
-	Name     string   `yaml:"name"`
-	Products []string `yaml:"products"` // prefixes of DMI's product name
-	Set      overlay  `yaml:"set"`
+// defaultThresholds returns what holds where neither preset nor policy says
+// otherwise. An error is a fault in the embedded file.
+func defaultThresholds() (Thresholds, error) {
+	var file struct {
+		Default Thresholds `yaml:"default"`
+	}
+	if err := strictYAML(thresholdsYAML, &file); err != nil {
+		return Thresholds{}, fmt.Errorf("thresholds: %w", err)
+	}
+	return file.Default, nil
 }
 
-// overlay is YAML kept as text, to be decoded over the defaults: what it does not
+// strictYAML refuses keys that it does not know: a misspelt one would silently
+// leave its default in force.
+func strictYAML(text []byte, into any) error {
+	return yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(into)
+}
+
+// overlay is YAML kept as text, to be decoded over defaults: what it does not
 // name keeps its value.
 type overlay []byte
 
@@ -59,38 +69,4 @@ type overlay []byte
 func (o *overlay) UnmarshalYAML(b []byte) error {
 	*o = slices.Clone(b)
 	return nil
-}
-
-type thresholdsFile struct {
-	Default Thresholds `yaml:"default"`
-	Presets []preset   `yaml:"presets"`
-}
-
-// loadThresholds returns the thresholds for a product name (DMI; empty: not
-// known) and the name of the preset that was laid over the defaults.
-func loadThresholds(product string) (Thresholds, string, error) {
-	return parseThresholds(thresholdsYAML, product)
-}
-
-func parseThresholds(text []byte, product string) (Thresholds, string, error) {
-	var file thresholdsFile
-	if err := strictYAML(text, &file); err != nil {
-		return Thresholds{}, "", fmt.Errorf("thresholds: %w", err)
-	}
-	for _, p := range file.Presets {
-		if !slices.ContainsFunc(p.Products, func(s string) bool { return product != "" && strings.HasPrefix(product, s) }) {
-			continue
-		}
-		if err := strictYAML(p.Set, &file.Default); err != nil {
-			return Thresholds{}, "", fmt.Errorf("thresholds: preset %s: %w", p.Name, err)
-		}
-		return file.Default, p.Name, nil
-	}
-	return file.Default, "", nil
-}
-
-// strictYAML refuses keys that it does not know: a misspelt one would silently
-// leave its default in force.
-func strictYAML(text []byte, into any) error {
-	return yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(into)
 }

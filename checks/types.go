@@ -3,6 +3,7 @@
 package checks
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
@@ -81,7 +82,7 @@ var Rungs = []Rung{RungLink, RungPath, RungACS, RungBAR1, RungWay, RungPort}
 type Evidence struct {
 	Name   string `json:"name"`
 	Got    string `json:"got"`
-	Want   string `json:"want,omitempty"`
+	Want   string `json:"want"`   // empty: nothing in particular
 	Source string `json:"source"` // file, register or call that gave Got
 }
 
@@ -92,17 +93,29 @@ type Finding struct {
 	Verdict   Verdict    `json:"verdict"`
 	Severity  Severity   `json:"severity"`
 	Message   string     `json:"message"`
-	Evidence  []Evidence `json:"evidence,omitempty"`
-	Why       string     `json:"why,omitempty"`
-	Fix       []string   `json:"fix,omitempty"` // commands and steps, with this machine's own names in them
-	Refs      []string   `json:"refs,omitempty"`
-	BlockedBy string     `json:"blocked_by,omitempty"`
+	Evidence  []Evidence `json:"evidence"`
+	Why       string     `json:"why"`
+	Fix       []string   `json:"fix"` // commands and steps, with this machine's own names in them
+	Refs      []string   `json:"refs"`
+	BlockedBy string     `json:"blocked_by"` // "check subject"; empty: not blocked
 	// Unsure says why a Warn or Fail may be wrong and how to make sure ("idle
 	// GPUs lower their link: run it under load"). Empty: it is sure.
 	Unsure string `json:"unsure,omitempty"`
 	// Parts are the IDs of the devices that the subject is made of.
 	Parts []string `json:"parts,omitempty"`
 	Rung  Rung     `json:"rung,omitempty"`
+	// Waived is the waiver that accepts this finding: it counts neither as a
+	// failure nor as a warning nor as unseen.
+	Waived *Waiver `json:"waived,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler: lists without an entry are [], not null.
+func (f Finding) MarshalJSON() ([]byte, error) {
+	type plain Finding
+	p := plain(f)
+	p.Evidence = append([]Evidence{}, p.Evidence...)
+	p.Fix, p.Refs = append([]string{}, p.Fix...), append([]string{}, p.Refs...)
+	return json.Marshal(p)
 }
 
 // Subject is what a check judges: the node, a device, a port or a pair.
@@ -142,4 +155,34 @@ type Outcome struct {
 	Counts   map[Verdict]int `json:"counts"`
 	Findings []Finding       `json:"findings"`
 	Ladders  []Ladder        `json:"ladders"`
+	Rules    Rules           `json:"rules"`
 }
+
+// Rules are the preset and the policy that a node was judged by.
+type Rules struct {
+	Preset      string `json:"preset,omitempty"` // name; empty: none
+	PresetTitle string `json:"preset_title,omitempty"`
+	Note        string `json:"note,omitempty"`   // why there is no preset
+	Policy      bool   `json:"policy,omitempty"` // one was given
+	// Off are the IDs of the checks that the policy switched off.
+	Off      []string            `json:"off,omitempty"`
+	Severity map[string]Severity `json:"severity,omitempty"` // as the policy set it
+	Waivers  []WaiverUse         `json:"waivers,omitempty"`
+}
+
+// WaiverUse is a waiver and what became of it.
+type WaiverUse struct {
+	Waiver
+	State    WaiverState `json:"state"`
+	Findings int         `json:"findings"` // that it accepts, or would if it had not expired
+}
+
+// WaiverState says what became of a waiver.
+type WaiverState string
+
+// States of a waiver.
+const (
+	WaiverApplied WaiverState = "applied"
+	WaiverExpired WaiverState = "expired" // not applied
+	WaiverUnused  WaiverState = "unused"  // nothing to accept
+)

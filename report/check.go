@@ -30,10 +30,11 @@ func NewCheck(m *topo.Machine, o checks.Outcome, version string) *Check {
 		Summary:  Summary{Node: nodeLine(m), Counts: map[string]int{}},
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
 		Ladders:  append([]checks.Ladder{}, o.Ladders...),
+		NotSeen:  []string{},
 		Machine:  m,
 	}
-	for v, n := range o.Counts {
-		doc.Summary.Counts[v.String()] = n
+	for v := checks.Unknown; v <= checks.Blocked; v++ {
+		doc.Summary.Counts[v.String()] = o.Counts[v]
 	}
 	for _, f := range o.Findings {
 		if f.Verdict == checks.Unknown && !slices.Contains(doc.NotSeen, f.Check) {
@@ -52,6 +53,8 @@ func howToSee(m *topo.Machine) string {
 	switch {
 	case m.Origin != "live":
 		return "run gdrcheck as root on the live machine to see them"
+	case len(m.Problems) > 0:
+		return "parts of the machine could not be collected; more time may help, as in --timeout 2m"
 	case m.Host.Container.State == fact.Known:
 		return "run on the host itself, or in a privileged container that mounts its /sys and /proc, to see them"
 	case rootKnown && !root:

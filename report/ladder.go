@@ -42,7 +42,7 @@ func (l ladderLook) title(r checks.Rung) string {
 func (p *page) ladders(doc *Check) {
 	p.blank()
 	if len(doc.Ladders) == 0 {
-		p.line("No GPU-NIC pair to climb the ladder with.")
+		p.line("No GPU-NIC pair to judge.")
 		return
 	}
 	var g grid
@@ -52,15 +52,39 @@ func (p *page) ladders(doc *Check) {
 		}
 	}
 	p.table(g)
-	legend := []string{}
-	for _, v := range []checks.Verdict{checks.Pass, checks.Warn, checks.Fail, checks.Unknown, checks.Blocked} {
-		legend = append(legend, p.mark(v)+" "+legendWords[v])
-	}
-	p.line(p.paint(dim, strings.Join(legend, "  ")))
+	p.line(p.paint(dim, p.ladderLegend(doc.Ladders)))
 }
 
-var legendWords = map[checks.Verdict]string{
-	checks.Pass: "pass", checks.Warn: "warning", checks.Fail: "fail", checks.Unknown: "not seen", checks.Blocked: "not judged",
+// ladderLegend explains the marks that the ladders have.
+func (p *page) ladderLegend(ladders []checks.Ladder) string {
+	var there []checks.Verdict
+	for _, l := range ladders {
+		for _, s := range l.Steps {
+			if s.Verdict == checks.NotApplicable {
+				s.Verdict = checks.Blocked // one mark for both
+			}
+			there = append(there, s.Verdict)
+		}
+	}
+	var parts []string
+	for _, w := range legendWords {
+		if slices.Contains(there, w.verdict) {
+			parts = append(parts, p.mark(w.verdict)+" "+w.word)
+		}
+	}
+	return strings.Join(parts, "  ")
+}
+
+var legendWords = []struct {
+	verdict checks.Verdict
+	word    string
+}{
+	{checks.Pass, "pass"},
+	{checks.Info, "note"},
+	{checks.Warn, "warning"},
+	{checks.Fail, "fail"},
+	{checks.Unknown, "not seen"},
+	{checks.Blocked, "not judged"},
 }
 
 func (p *page) ladderGrid(ladders []checks.Ladder, look ladderLook) grid {

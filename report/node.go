@@ -103,12 +103,20 @@ func nicName(m *topo.Machine, d rdma.Device) string {
 func platform(m *topo.Machine) string {
 	var parts []string
 	vendor, product := m.Host.DMI.SysVendor.Or(""), m.Host.DMI.ProductName.Or("")
+	if strings.HasPrefix(product, vendor) {
+		vendor = ""
+	}
 	if name := strings.TrimSpace(vendor + " " + product); name != "" {
 		parts = append(parts, name)
 	}
 	switch h := m.Host.Hypervisor; h.State {
 	case fact.Known:
-		parts = append(parts, h.V+" guest")
+		if h.V == "unknown" { // a guest of something
+			h.V = "virtual machine"
+		} else {
+			h.V += " guest"
+		}
+		parts = append(parts, h.V)
 	case fact.Absent:
 		parts = append(parts, "bare metal")
 	case fact.NotCollected, fact.Unsupported, fact.Denied, fact.Failed:

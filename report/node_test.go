@@ -44,6 +44,12 @@ func TestNodeLine(t *testing.T) {
 			m.Host.KernelRelease = fact.Of("6.18.5", "")
 			return m
 		}(), "no GPU, no RDMA NIC; kernel 6.18.5; kvm guest, seen from a docker container"},
+		{"a guest of something, a vendor named twice", func() topo.Machine {
+			m := topo.Machine{RDMA: listed}
+			m.Host.Hypervisor = fact.Of("unknown", "")
+			m.Host.DMI.SysVendor, m.Host.DMI.ProductName = fact.Of("NVIDIA", ""), fact.Of("NVIDIA_DGX_Spark", "")
+			return m
+		}(), "no GPU, no RDMA NIC; NVIDIA_DGX_Spark, virtual machine"},
 		{"whether it is a guest was not seen", func() topo.Machine {
 			m := topo.Machine{RDMA: listed}
 			m.Host.Hypervisor = fact.Missing[string](fact.Failed, "", "")

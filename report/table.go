@@ -17,7 +17,8 @@ import (
 // evidence, reason and fix; what passed, in a line; what was not seen and how
 // to see it; the verdict and what its exit code means.
 
-// maxSubjects is how many subjects of one check are drawn in full; -v draws all.
+// maxSubjects is how many different findings of one check are drawn in full; -v
+// draws all.
 const maxSubjects = 8
 
 // CheckTable draws the document for people.
@@ -57,7 +58,7 @@ func (p *page) top(doc *Check) {
 }
 
 func originText(h Header) string {
-	text := map[string]string{"live": "this machine", "tree": "a directory tree", "recording": "a recording", "example": "the example node"}[h.Origin]
+	text := map[string]string{"live": "live machine", "tree": "directory tree", "recording": "recording", "example": "example node"}[h.Origin]
 	if text == "" {
 		text = clean(h.Origin)
 	}
@@ -118,23 +119,58 @@ func (p *page) group(g findingGroup) {
 	}
 	p.blank()
 	p.line(p.paint(bold, p.paint(marks[g.verdict].ink, head)))
-	shown := g.findings
+	shown := alike(g.findings, p.Verbose)
+	var hidden []checks.Finding
 	if len(shown) > maxSubjects && !p.Verbose {
+		hidden = slices.Concat(shown[maxSubjects:]...)
 		shown = shown[:maxSubjects]
 	}
-	var unsure, why, fix, refs []string // several findings of a check mostly share them
-	for _, f := range shown {
-		p.para("  ", f.Subject+": "+f.Message)
+	var first []checks.Finding // of each message
+	var unsure, why, fix, refs []string
+	for _, same := range shown {
+		f := same[0]
+		p.para("  ", subjects(same)+": "+f.Message)
+		first = append(first, f)
 		unsure, why, fix, refs = append(unsure, f.Unsure), append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
+		if others := fixedApart(same); others != nil {
+			fix = append(fix, "Likewise for "+subjects(others)+" (-v writes it out)")
+		}
 	}
-	if rest := g.findings[len(shown):]; len(rest) > 0 {
-		p.para(fmt.Sprintf("  and %d more (-v draws them): ", len(rest)), subjects(rest))
+	if len(hidden) > 0 {
+		p.para(fmt.Sprintf("  and %d more (-v draws them): ", len(hidden)), subjects(hidden))
 	}
-	p.evidence(shown)
+	p.evidence(first)
 	p.list("  unsure: ", unsure, p.para)
 	p.list("  why  ", why, p.para)
 	p.list("  fix  ", fix, p.fix)
 	p.list("  see  ", refs, p.para)
+}
+
+// alike gathers findings that say the same: one cause is told once, however
+// many pairs it breaks. With each they all stay apart.
+func alike(findings []checks.Finding, each bool) [][]checks.Finding {
+	var out [][]checks.Finding
+	for _, f := range findings {
+		i := slices.IndexFunc(out, func(same []checks.Finding) bool { return same[0].Message == f.Message })
+		if i < 0 || each {
+			out = append(out, []checks.Finding{f})
+			continue
+		}
+		out[i] = append(out[i], f)
+	}
+	return out
+}
+
+// fixedApart are the findings among those alike whose fix is not the first
+// one's, as where it names the device.
+func fixedApart(same []checks.Finding) []checks.Finding {
+	var out []checks.Finding
+	for _, f := range same[1:] {
+		if !slices.Equal(f.Fix, same[0].Fix) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 func subjects(list []checks.Finding) string {
@@ -265,24 +301,54 @@ func (p *page) notSeen(doc *Check, groups []findingGroup) {
 	p.blank()
 	p.para(p.mark(checks.Unknown)+" ", fmt.Sprintf("not seen: %d %s; %s", len(doc.NotSeen), plural("check", len(doc.NotSeen)), doc.HowToSee))
 	g := grid{head: []string{"check", "subject", "why not"}, indent: 2}
-	for _, gr := range groups {
-		if gr.verdict != checks.Unknown {
-			continue
-		}
-		if p.Verbose {
-			for _, f := range gr.findings {
-				g.add(f.Check, f.Subject, f.Message)
-			}
-			continue
-		}
-		first := gr.findings[0]
-		subject := first.Subject
-		if n := len(gr.findings); n > 1 {
+	for _, r := range reasons(groups, p.Verbose) {
+		subject := r.subjects[0]
+		if n := len(r.subjects); n > 1 {
 			subject += fmt.Sprintf(" and %d more", n-1)
 		}
-		g.add(gr.check, subject, first.Message)
+		g.add(strings.Join(r.checks, ", "), subject, r.message)
 	}
 	p.table(g)
+}
+
+// reason is why something was not seen: of which checks and subjects.
+type reason struct {
+	message          string
+	checks, subjects []string
+}
+
+// reasons gathers what was left unknown: checks with the same reason in one,
+// each check's subjects under its first one's reason. each keeps all apart.
+func reasons(groups []findingGroup, each bool) []reason {
+	var out []reason
+	for _, g := range groups {
+		if g.verdict != checks.Unknown {
+			continue
+		}
+		for i, f := range g.findings {
+			at := slices.IndexFunc(out, func(r reason) bool { return r.message == f.Message })
+			switch {
+			case each:
+				out = append(out, reason{f.Message, []string{f.Check}, []string{f.Subject}})
+			case i > 0:
+				last := slices.IndexFunc(out, func(r reason) bool { return slices.Contains(r.checks, f.Check) })
+				out[last].subjects = appendNew(out[last].subjects, f.Subject)
+			case at >= 0:
+				out[at].checks = append(out[at].checks, f.Check)
+				out[at].subjects = appendNew(out[at].subjects, f.Subject)
+			default:
+				out = append(out, reason{f.Message, []string{f.Check}, []string{f.Subject}})
+			}
+		}
+	}
+	return out
+}
+
+func appendNew(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
 }
 
 func plural(word string, n int) string {
@@ -302,7 +368,11 @@ func (p *page) verdict(doc *Check) {
 	}
 	word, meaning := exitText(doc)
 	word = strings.ToUpper(word)
-	for i, l := range wrap(fmt.Sprintf("%s: %s; exit code %d: %s", word, strings.Join(counts, ", "), doc.ExitCode, meaning), p.textWidth()) {
+	text := fmt.Sprintf("%s: %s; exit code %d", word, strings.Join(counts, ", "), doc.ExitCode)
+	if doc.Verdict != checks.Fail || doc.Summary.Counts[checks.Fail.String()] == 0 {
+		text += ": " + meaning // otherwise the failures above say it
+	}
+	for i, l := range wrap(text, p.textWidth()) {
 		if i == 0 {
 			l = p.paint(bold, p.paint(marks[doc.Verdict].ink, word)) + strings.TrimPrefix(l, word)
 		}

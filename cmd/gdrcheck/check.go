@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -61,24 +63,30 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 }
 
 func checkRun(ctx context.Context, opts *checkOptions) error {
-	m, src, err := opts.Source.machine(ctx, collect.All())
+	choice := checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict}
+	if err := choice.Validate(); err != nil {
+		if e, ok := errors.AsType[*checks.UnknownNameError](err); ok {
+			return usagef("no check or area is called %q; see 'gdrcheck list'%s", e.Name, similar(e.Name))
+		}
+		return err
+	}
+	opts.Source.record = opts.Record != ""
+	m, rec, err := opts.Source.machine(ctx, collect.All())
 	if err != nil {
 		return err
 	}
-	if opts.Record != "" {
-		if err := saveRecording(opts.Record, src, m.CollectedAt); err != nil {
-			return err
-		}
-	}
-	outcome, err := checks.Run(m, checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict})
-	var unknown *checks.UnknownNameError
-	if errors.As(err, &unknown) {
-		return usagef("no check or area is called %q; see 'gdrcheck list'%s", unknown.Name, similar(unknown.Name))
-	}
+	outcome, err := checks.Run(m, choice)
 	if err != nil {
 		return err
 	}
 	doc := report.NewCheck(m, outcome, readBuildInfo().Version)
+	if rec != nil {
+		var file bytes.Buffer
+		if err := rec.Save(&file, m.CollectedAt); err != nil {
+			return fmt.Errorf("recording not written: %w", err)
+		}
+		opts.Output.also(opts.Record, file.Bytes())
+	}
 	err = opts.Output.write(opts.IO, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {
 			return report.JSON(w, doc)

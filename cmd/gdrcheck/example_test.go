@@ -1,24 +1,31 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"path"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/internal/collect"
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/internal/render"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/report"
 )
 
 // The example node is invented: eight H100 and eight 400 Gb/s NICs on four PCIe
@@ -281,4 +288,64 @@ func cudaDevice(a pci.Address) gpu.CUDADevice {
 	attr := func(n, v int) fact.Value[int] { return fact.Of(v, fmt.Sprintf("cuda:cuDeviceGetAttribute(%d)", n)) }
 	return gpu.CUDADevice{Addr: a, RDMAWithVMM: attr(110, 1), GPUDirectRDMA: attr(116, 1),
 		FlushWritesOptions: attr(117, 1), WritesOrdering: attr(118, 100), DMABuf: attr(124, 1)}
+}
+
+// The recording inside the binary is the machine described here; -update writes it.
+func TestExample(t *testing.T) {
+	rec := fact.NewRecorder(exampleSource(t))
+	want := collect.All()
+	want.Origin, want.CollectedAt, want.AskNVIDIA = "example", time.Date(2026, 3, 2, 9, 30, 0, 0, time.UTC), true
+	described := collect.Machine(t.Context(), rec, want)
+	described.Simulated = true
+	rec.SetOrigin(described.Origin, described.Simulated)
+	if *update {
+		var buf bytes.Buffer
+		if err := rec.Save(&buf, described.CollectedAt); err != nil {
+			t.Fatal(err)
+		}
+		exampleRecording = buf.Bytes() // what is embedded was read before
+		if err := os.WriteFile("example.rec", exampleRecording, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &sourceOptions{Example: true, Timeout: time.Minute}
+	embedded, _, err := o.machine(t.Context(), collect.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(asJSON(t, described), asJSON(t, embedded)); diff != "" {
+		t.Errorf("the example is not what is described here; rewrite it with -update (-described +embedded):\n%s", diff)
+	}
+	if embedded.Origin != "example" || !embedded.Simulated {
+		t.Errorf("origin %q, simulated %v: an invented machine must say that it is one", embedded.Origin, embedded.Simulated)
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// The two faults that were put into the example are found, and nothing else is
+// held against it.
+func TestExampleFaults(t *testing.T) {
+	out, code := mustRun(t, "check", "--example", "-o", "json")
+	var doc report.Check
+	if err := json.Unmarshal(out, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range doc.Findings {
+		if f.Verdict == checks.Fail || f.Verdict == checks.Warn || f.Verdict == checks.Unknown {
+			got = append(got, fmt.Sprintf("%s %s %s", f.Verdict, f.Check, f.Subject))
+		}
+	}
+	want := []string{"fail pcie-link-width mlx5_2", "fail acs-redirect GPU4 mlx5_4", "fail acs-redirect GPU4 mlx5_5"}
+	if diff := cmp.Diff(want, got); diff != "" || code != 1 {
+		t.Errorf("exit code %d (-want +got):\n%s", code, diff)
+	}
 }

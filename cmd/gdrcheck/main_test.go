@@ -72,7 +72,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "rdma" { // this machine has what check looks for, at least in part
+			if cond == "rdma" { // this machine has at least a part of what check looks for
 				_, ib := os.Stat("/sys/class/infiniband")
 				_, nv := os.Stat("/proc/driver/nvidia")
 				return ib == nil || nv == nil, nil

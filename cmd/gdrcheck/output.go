@@ -27,7 +27,17 @@ type output struct {
 type outputs struct {
 	formats []string // the first is the default
 	list    []output
+	files   []file // written along with the list
 }
+
+// file is one that a command writes beside its outputs.
+type file struct {
+	name string
+	data []byte
+}
+
+// also has a file written with the outputs, or like them not at all.
+func (o *outputs) also(name string, data []byte) { o.files = append(o.files, file{name, data}) }
 
 // addOutputFlag gives a command the flag -o with the formats it knows, the default first.
 func addOutputFlag(cmd *cobra.Command, o *outputs, formats ...string) {
@@ -74,36 +84,46 @@ func (o *outputs) write(s *streams, render renderer) error {
 	if len(list) == 0 {
 		list = []output{{Format: o.formats[0]}}
 	}
-	var stdout bytes.Buffer
-	var staged []*stagedFile
+	var stdout []byte
+	files := o.files
+	for _, out := range list {
+		var buf bytes.Buffer
+		if err := render(&buf, out.Format, s.style(out.File != "")); err != nil {
+			return fmt.Errorf("draw %s: %w", out.Format, err)
+		}
+		if out.File == "" {
+			stdout = buf.Bytes()
+			continue
+		}
+		files = append(files, file{out.File, buf.Bytes()})
+	}
+	if err := writeFiles(files); err != nil {
+		return fmt.Errorf("output not written: %w", err)
+	}
+	return writeStdout(s, stdout)
+}
+
+// writeFiles writes all files or, when one cannot be written, none.
+func writeFiles(files []file) error {
+	staged := make([]*stagedFile, 0, len(files))
 	defer func() {
 		for _, f := range staged {
 			f.discard()
 		}
 	}()
-	for _, out := range list {
-		if out.File == "" {
-			if err := render(&stdout, out.Format, s.style(false)); err != nil {
-				return fmt.Errorf("draw %s: %w", out.Format, err)
-			}
-			continue
-		}
-		var buf bytes.Buffer
-		if err := render(&buf, out.Format, s.style(true)); err != nil {
-			return fmt.Errorf("draw %s: %w", out.Format, err)
-		}
-		f, err := stageFile(out.File, buf.Bytes())
+	for _, f := range files {
+		st, err := stageFile(f.name, f.data)
 		if err != nil {
-			return fmt.Errorf("output not written: %w", err)
+			return err
 		}
-		staged = append(staged, f)
+		staged = append(staged, st)
 	}
 	for _, f := range staged {
 		if err := f.commit(); err != nil {
-			return fmt.Errorf("output not written: %w", err)
+			return err
 		}
 	}
-	return writeStdout(s, stdout.Bytes())
+	return nil
 }
 
 // writeStdout writes all at once. A reader that closed the pipe has what it wanted.
@@ -127,8 +147,8 @@ type stagedFile struct {
 // stageFile writes data beside the file, on the same file system, and syncs it.
 func stageFile(name string, data []byte) (*stagedFile, error) {
 	mode := fs.FileMode(0o666)
-	if real, err := filepath.EvalSymlinks(name); err == nil {
-		name = real // replace what a link points to, not the link
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target // replace what a link points to, not the link
 	}
 	switch st, err := os.Stat(name); {
 	case err == nil && st.IsDir():

@@ -17,24 +17,25 @@ func TestPanic(t *testing.T) {
 	s := &streams{Out: &bytes.Buffer{}, Err: &stderr, Getenv: func(string) string { return "" }}
 	code := guard(s, func() error {
 		cmd := &cobra.Command{RunE: func(*cobra.Command, []string) error {
-			var m map[string]int
-			m["x"] = 1
-			return nil
+			panic("out of order")
 		}}
 		cmd.SetArgs([]string{})
 		return cmd.Execute()
 	})
 	got := stderr.String()
 	if code != 4 || strings.Count(got, "\n") != 1 ||
-		!strings.Contains(got, "assignment to entry in nil map at run_test.go:") || !strings.Contains(got, bugsURL) {
+		!strings.Contains(got, "internal error: out of order at run_test.go:") || !strings.Contains(got, bugsURL) {
 		t.Errorf("exit code %d, stderr %q", code, got)
 	}
 }
 
 // inProcess runs one command line as in a pipe of a UTF-8 locale.
 func inProcess(args ...string) (stdout, stderr []byte, code int) {
+	return inEnv(map[string]string{"LANG": "C.UTF-8"}, args...)
+}
+
+func inEnv(env map[string]string, args ...string) (stdout, stderr []byte, code int) {
 	var out, errs bytes.Buffer
-	env := map[string]string{"LANG": "C.UTF-8"}
 	s := &streams{Out: &out, Err: &errs, Getenv: func(name string) string { return env[name] }}
 	code = run(s, args)
 	return out.Bytes(), errs.Bytes(), code

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -22,6 +23,7 @@ type sourceOptions struct {
 	Root    string
 	From    string
 	Timeout time.Duration
+	record  bool // remember what is read, for check --record
 }
 
 const defaultTimeout = 20 * time.Second
@@ -51,72 +53,98 @@ func (o *sourceOptions) validate(cmd *cobra.Command) error {
 	return nil
 }
 
-// origin says in documents what was read.
-func (o *sourceOptions) origin() string {
-	switch {
-	case o.Example:
-		return "example"
-	case o.From != "":
-		return "recording"
-	case o.Root != "":
-		return "tree"
-	}
-	return "live"
+// source is what was opened, and what collect and documents say of it.
+type source struct {
+	fact.Source
+	live        bool
+	origin      string // as topo.Machine has it
+	simulated   bool
+	collectedAt time.Time
 }
 
-// open returns the source that the flags name. This is the one place where a
-// command gets its machine from.
-func (o *sourceOptions) open() (fact.Source, error) {
+// open opens what the flags name. This is the one place where a command gets
+// its machine from.
+func (o *sourceOptions) open() (*source, error) {
 	switch {
 	case o.Example:
-		return openExample()
+		rec, err := fact.OpenRecording(bytes.NewReader(exampleRecording))
+		return replay(rec, "example"), err
 	case o.From != "":
-		return openRecordingFile(o.From)
+		rec, err := openRecording(o.From)
+		return replay(rec, "recording"), err
 	}
-	src, err := fact.NewOS(cmp.Or(o.Root, "/"), &worker.Client{})
+	root := cmp.Or(o.Root, "/")
+	src, err := fact.NewOS(root, &worker.Client{})
 	if err != nil {
-		return nil, usagef("cannot read %s: %w", cmp.Or(o.Root, "/"), pathCause(err))
+		return nil, usagef("cannot read %s: %w", root, pathCause(err))
 	}
 	_, sysErr := src.Stat("/sys")
 	_, procErr := src.Stat("/proc")
 	if sysErr != nil && procErr != nil {
-		return nil, usagef("%s has neither sys nor proc: --root wants the directory that holds a machine's /sys and /proc", o.Root)
+		return nil, usagef("%s has neither sys nor proc: --root wants the directory that holds a machine's /sys and /proc", root)
 	}
-	return src, nil
+	s := &source{Source: src, live: src.Live(), origin: "tree", collectedAt: time.Now().UTC()}
+	if s.live {
+		s.origin = "live"
+	}
+	return s, nil
 }
 
-// machine opens the source and collects from it what is needed. A live source
-// or a tree is recorded along the way.
-func (o *sourceOptions) machine(ctx context.Context, need collect.Options) (*topo.Machine, fact.Source, error) {
+// replay is a recording, judged as what it was made of. fallback is the origin
+// of one that does not say.
+func replay(rec *fact.Recording, fallback string) *source {
+	if rec == nil {
+		return nil
+	}
+	origin, simulated := rec.Origin()
+	return &source{Source: rec, origin: cmp.Or(origin, fallback), simulated: simulated, collectedAt: rec.CollectedAt()}
+}
+
+// machine opens the source and collects the machine from it. A live machine is
+// asked for no more than want; what was recorded is all read, since it costs
+// nothing. The recorder is nil unless the options ask for one.
+func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*topo.Machine, *fact.Recorder, error) {
 	src, err := o.open()
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	if _, ok := src.(*fact.Recording); !ok {
-		src = fact.NewRecorder(src)
+	if !src.live {
+		want = collect.All()
 	}
-	return collectMachine(ctx, src, o.origin(), need), src, nil
+	want.Origin, want.CollectedAt, want.Timeout = src.origin, src.collectedAt, o.Timeout
+	// A test double knows of GPUs that the PCI tree has not.
+	want.AskNVIDIA = src.simulated || src.live && (os.Getenv(worker.NVMLLibraryEnv) != "" || os.Getenv(worker.CUDALibraryEnv) != "")
+	var rec *fact.Recorder
+	facts := src.Source
+	if o.record {
+		rec = fact.NewRecorder(facts)
+		facts = rec
+	}
+	m := collect.Machine(ctx, facts, want)
+	m.Simulated = m.Simulated || src.simulated
+	if rec != nil {
+		rec.SetOrigin(m.Origin, m.Simulated)
+	}
+	return m, rec, nil
 }
 
-// openRecordingFile opens a recording; whatever is wrong with it is the caller's to mend.
-func openRecordingFile(name string) (fact.Source, error) {
-	b, err := os.ReadFile(name)
+// openRecording opens a recording; whatever is wrong with it is the caller's to mend.
+func openRecording(name string) (*fact.Recording, error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, usagef("cannot read %s: %w", name, pathCause(err))
 	}
-	src, err := openRecording(b)
+	defer func() { _ = f.Close() }()
+	rec, err := fact.OpenRecording(f)
 	if err != nil {
-		return nil, usagef("%s is no whole recording: %w; make one with 'gdrcheck check --record FILE'", name, err)
+		return nil, usagef("cannot read %s: %w; make a recording with 'gdrcheck check --record FILE'", name, pathCause(err))
 	}
-	return src, nil
+	return rec, nil
 }
 
 // pathCause drops the path that package os puts before an error, where the message names it.
 func pathCause(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
 	}
 	return err

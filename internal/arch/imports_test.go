@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -101,7 +103,29 @@ func goList(t *testing.T, env []string, args ...string) []listedPackage {
 // ours is a path within the module; false for other modules and for the root.
 func ours(path string) (string, bool) { return strings.CutPrefix(path, module+"/") }
 
+// watchSources looks at every source file, since go test takes a cached result
+// unless a file that the test itself looked at has changed.
+func watchSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(path, ".go") {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestImports(t *testing.T) {
+	watchSources(t)
 	list := goList(t, []string{"CGO_ENABLED=1"}, "-deps", "-json=ImportPath,Standard,CgoFiles,Imports,Module", "./...")
 	for _, p := range list {
 		name, our := ours(p.ImportPath)
@@ -135,6 +159,7 @@ func checkImports(t *testing.T, name string, imports []string) {
 
 // TestPureGo builds without cgo what must not need it.
 func TestPureGo(t *testing.T) {
+	watchSources(t)
 	args := []string{"build"}
 	for _, name := range pureGo {
 		if _, err := os.Stat("../../" + name); err != nil {

@@ -32,6 +32,12 @@ type question struct {
 
 func newSource(src fact.Source, opt Options) *source {
 	s := &source{Source: src, early: map[string]*question{}}
+	if !opt.NeedLimits {
+		s.leaveOut = append(s.leaveOut, fact.AskLimits)
+	}
+	if !opt.NeedSymbols {
+		s.leaveOut = append(s.leaveOut, fact.AskSymbols)
+	}
 	if !opt.NeedNames {
 		s.leaveOut = append(s.leaveOut, fact.AskGHW)
 	}
@@ -48,7 +54,9 @@ func newSource(src fact.Source, opt Options) *source {
 // are among them only where the driver is loaded: without it, the PCI tree
 // tells whether they are worth asking.
 func (s *source) startAsks(ctx context.Context, opt Options) {
-	s.start(ctx, fact.AskLimits)
+	if opt.NeedLimits {
+		s.start(ctx, fact.AskLimits)
+	}
 	if opt.NeedNames {
 		s.start(ctx, fact.AskGHW)
 	}

@@ -193,6 +193,11 @@ func (o *OS) Ask(ctx context.Context, name string, args ...string) ([]Record, er
 // FileRecord reads one file into an AskFiles record.
 func FileRecord(name string) Record {
 	b, err := ReadBounded(name)
+	return ContentRecord(name, b, err)
+}
+
+// ContentRecord is the AskFiles record of a file that was read, or was not.
+func ContentRecord(name string, content []byte, err error) Record {
 	r := Record{Subject: name, State: StateOf(err)}
 	if err != nil {
 		var no syscall.Errno
@@ -200,7 +205,7 @@ func FileRecord(name string) Record {
 		r.Errno, r.Reason = int(no), Cause(err)
 		return r
 	}
-	r.Data, _ = json.Marshal(b) // a byte slice always marshals
+	r.Data, _ = json.Marshal(content) // a byte slice always marshals
 	return r
 }
 

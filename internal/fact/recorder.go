@@ -24,6 +24,8 @@ type recording struct {
 	Version     int                       `json:"gdrcheck_recording"`
 	Tool        string                    `json:"tool"`
 	CollectedAt time.Time                 `json:"collected_at"`
+	Origin      string                    `json:"origin,omitempty"`
+	Simulated   bool                      `json:"simulated,omitempty"`
 	Files       map[string]recordedFile   `json:"files,omitempty"`
 	Dirs        map[string]recordedDir    `json:"dirs,omitempty"`
 	Links       map[string]recordedLink   `json:"links,omitempty"`
@@ -109,6 +111,9 @@ type Recorder struct {
 	src  Source
 	tool string
 
+	origin    string
+	simulated bool
+
 	mu     sync.Mutex
 	files  map[string]answer[[]byte]
 	dirs   map[string]answer[[]Entry]
@@ -131,6 +136,13 @@ func NewRecorder(src Source) *Recorder {
 		links: map[string]answer[string]{}, stats: map[string]answer[Info]{},
 		served: map[string]Record{}, asks: map[string]recordedAsk{},
 	}
+}
+
+// SetOrigin says what was recorded, as a document's origin does: a replay must
+// be judged as what it was recorded of (a tree has no device nodes, a live
+// machine without them has a fault).
+func (r *Recorder) SetOrigin(origin string, simulated bool) {
+	r.origin, r.simulated = origin, simulated
 }
 
 // remember asks outside the lock, since a read may take its time, and keeps
@@ -279,7 +291,7 @@ func (r *Recorder) document(collectedAt time.Time) (*recording, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	doc := &recording{
-		Version: recordingVersion, Tool: r.tool, CollectedAt: collectedAt.UTC(),
+		Version: recordingVersion, Tool: r.tool, CollectedAt: collectedAt.UTC(), Origin: r.origin, Simulated: r.simulated,
 		Files: map[string]recordedFile{}, Dirs: map[string]recordedDir{}, Links: map[string]recordedLink{},
 		Stats: map[string]recordedStat{}, Served: map[string]recordedServed{},
 	}

@@ -173,6 +173,9 @@ func entry(name string, answers int) error {
 // CollectedAt is when the machine was read.
 func (r *Recording) CollectedAt() time.Time { return r.doc.CollectedAt }
 
+// Origin is what was recorded, as SetOrigin said it; empty: nobody did.
+func (r *Recording) Origin() (origin string, simulated bool) { return r.doc.Origin, r.doc.Simulated }
+
 // Tool names the program that recorded.
 func (r *Recording) Tool() string { return r.doc.Tool }
 

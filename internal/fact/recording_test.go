@@ -366,3 +366,39 @@ func FuzzOpenRecordingRaw(f *testing.F) {
 	f.Add([]byte("\x28\xb5\x2f\xfd"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = OpenRecording(bytes.NewReader(b)) })
 }
+
+func TestRecordingOrigin(t *testing.T) {
+	for _, simulated := range []bool{false, true} {
+		r := NewRecorder(tree(t))
+		r.SetOrigin("tree", simulated)
+		var b bytes.Buffer
+		if err := r.Save(&b, when); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := OpenRecording(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, s := rec.Origin(); o != "tree" || s != simulated {
+			t.Errorf("origin %q, simulated %v; want tree, %v", o, s, simulated)
+		}
+	}
+}
+
+// FuzzDecodeBytes: the short way through base64 gives what encoding/json gives.
+func FuzzDecodeBytes(f *testing.F) {
+	for _, s := range []string{`"AAH/"`, `""`, `"AA=="`, `"A\u0041=="`, `null`, `"`, `"AA==`, `[1,2]`, "\"AA\n==\"", `"AB=="`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got := Decode[[]byte](Record{State: Known, Data: data})
+		var want []byte
+		err := json.Unmarshal(data, &want)
+		if got.State == Known && err != nil && !bytes.ContainsAny(data, "\r\n") { // base64 skips line ends
+			t.Errorf("%q decodes, though json says %v", data, err)
+		}
+		if err == nil && (got.State != Known || !bytes.Equal(got.V, want)) {
+			t.Errorf("%q: %+v, want %q", data, got, want)
+		}
+	})
+}

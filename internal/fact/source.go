@@ -2,6 +2,7 @@ package fact
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -42,6 +43,7 @@ const (
 	AskVerbs     = "verbs"   // args: RDMA device names; Data: rdma.VerbsProbe for each
 	AskGHW       = "ghw"     // args: none; Data: host.Names for subject "system"
 	AskLimits    = "limits"  // args: none; Data: host.Limits for subject "self"
+	AskSymbols   = "symbols" // args: names of kernel functions; Data: bool for each, whether the kernel has it
 	AskKernelLog = "kmsg"    // args: none; Data: host.KernelLog for subject "system"
 )
 
@@ -71,10 +73,29 @@ type Record struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
+// base64Text decodes a JSON string of base64, as json.Marshal writes a byte
+// slice, at a fraction of what encoding/json takes; false if it is anything else.
+func base64Text(data json.RawMessage, out *[]byte) bool {
+	n := len(data)
+	if n < 2 || data[0] != '"' || data[n-1] != '"' {
+		return false
+	}
+	b := make([]byte, base64.StdEncoding.DecodedLen(n-2))
+	n, err := base64.StdEncoding.Strict().Decode(b, data[1:n-1])
+	if err != nil {
+		return false
+	}
+	*out = b[:n]
+	return true
+}
+
 // Decode turns a record into a value.
 func Decode[T any](r Record) Value[T] {
 	v := Value[T]{State: r.State, Source: r.Source, Errno: errno(r.Errno), Reason: r.Reason}
 	if r.State != Known {
+		return v
+	}
+	if b, ok := any(&v.V).(*[]byte); ok && base64Text(r.Data, b) {
 		return v
 	}
 	if err := json.Unmarshal(r.Data, &v.V); err != nil {

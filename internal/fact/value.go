@@ -85,8 +85,7 @@ func FromError[T any](err error, source string) Value[T] {
 // already names the file, and a root's own path would make the same machine
 // read from another folder a different document.
 func Cause(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()
 	}
 	return err.Error()

@@ -40,7 +40,7 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 	f.Modprobe = modprobe(src, f.CommandLine)
 	f.KernelConfig = kernelConfig(src, f.KernelRelease.V)
 	f.ModuleFiles = moduleFiles(src, f.KernelRelease, f.Modules)
-	f.Symbols = symbols(src, f.Modules)
+	f.Symbols = symbols(ctx, src, f.Modules)
 	f.Hypervisor = hypervisor(src, cpuinfo, f.DMI)
 	return f
 }
@@ -50,8 +50,8 @@ func text(src fact.Source, path string) fact.Value[string] { return fact.Text(sr
 func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
 
 // askOne asks a question that has one subject.
-func askOne[T any](ctx context.Context, src fact.Source, question, subject string) fact.Value[T] {
-	recs, err := src.Ask(ctx, question)
+func askOne[T any](ctx context.Context, src fact.Source, question, subject string, args ...string) fact.Value[T] {
+	recs, err := src.Ask(ctx, question, args...)
 	for _, r := range recs {
 		if r.Subject != subject {
 			continue

@@ -3,6 +3,7 @@ package host
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -88,43 +89,49 @@ func ParseConfig(r io.Reader) (map[string]string, error) {
 const peerSymbol = "ib_register_peer_memory_client"
 
 // symbols asks only where the answer decides something, which is when an NVIDIA
-// driver and the RDMA core are loaded and no peer memory module is. The type
-// information of the RDMA core's modules names every function that they export;
-// where it was not built, /proc/kallsyms answers, whose megabytes take the
-// kernel 40 to 100 ms to write.
-func symbols(src fact.Source, loaded fact.Value[[]Module]) map[string]fact.Value[bool] {
-	const name = "/proc/kallsyms"
+// driver and the RDMA core are loaded and no peer memory module is.
+func symbols(ctx context.Context, src fact.Source, loaded fact.Value[[]Module]) map[string]fact.Value[bool] {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(loaded.V, func(m Module) bool { return slices.Contains(names, m.Name) })
 	}
-	v := fact.Missing[bool](fact.NotCollected, name, "decides nothing here: asked only with nvidia and ib_core loaded and no peer memory module")
+	v := fact.Missing[bool](fact.NotCollected, fact.AskSymbols, "decides nothing here: asked only with nvidia and ib_core loaded and no peer memory module")
 	if has("nvidia") && has("ib_core") && !has("nvidia_peermem", "nv_peer_mem") {
-		if v = symbolInBTF(src, loaded.V); v.State != fact.Known {
-			v = fact.Map(raw(src, name), func(b []byte) (bool, error) { return HasSymbol(b, peerSymbol) })
-		}
+		v = askOne[bool](ctx, src, fact.AskSymbols, peerSymbol, peerSymbol)
 	}
 	return map[string]fact.Value[bool]{peerSymbol: v}
 }
 
-// symbolInBTF looks for the peer memory function in the BTF of the modules that
-// may export it (Documentation/bpf/btf.rst: names are NUL-terminated strings).
-func symbolInBTF(src fact.Source, loaded []Module) fact.Value[bool] {
-	found := fact.Missing[bool](fact.Absent, "/sys/kernel/btf", "no RDMA core")
-	for _, m := range loaded {
-		if m.Name != "ib_core" && m.Name != "ib_uverbs" {
-			continue
+// FindSymbol says whether the kernel or a module of the RDMA core has a function
+// of that name. Their type information (BTF) names every function that they
+// export; where it was not built, /proc/kallsyms answers, whose megabytes take
+// the kernel 40 to 100 ms to write.
+func FindSymbol(src fact.Source, symbol string) fact.Value[bool] {
+	var v fact.Value[bool]
+	for _, name := range []string{"ib_core", "ib_uverbs"} {
+		v = inBTF(src, "/sys/kernel/btf/"+name, symbol)
+		if v.State == fact.Absent { // built in, or not there
+			v = inBTF(src, "/sys/kernel/btf/vmlinux", symbol)
 		}
-		found = fact.Map(raw(src, "/sys/kernel/btf/"+m.Name), func(b []byte) (bool, error) {
-			if len(b) < 2 || b[0] != 0x9f && b[1] != 0x9f { // magic 0xeb9f
-				return false, errors.New("not BTF")
-			}
-			return bytes.Contains(b, []byte("\x00"+peerSymbol+"\x00")), nil
-		})
-		if found.State != fact.Known || found.V {
+		if v.State != fact.Known {
+			const all = "/proc/kallsyms"
+			return fact.Map(raw(src, all), func(b []byte) (bool, error) { return HasSymbol(b, symbol) })
+		}
+		if v.V {
 			break
 		}
 	}
-	return found
+	return v
+}
+
+// inBTF looks for a name in type information (Documentation/bpf/btf.rst: names
+// are NUL-terminated strings).
+func inBTF(src fact.Source, file, symbol string) fact.Value[bool] {
+	return fact.Map(raw(src, file), func(b []byte) (bool, error) {
+		if len(b) < 2 || b[0] != 0x9f && b[1] != 0x9f { // magic 0xeb9f
+			return false, errors.New("not BTF")
+		}
+		return bytes.Contains(b, []byte("\x00"+symbol+"\x00")), nil
+	})
 }
 
 // HasSymbol says whether /proc/kallsyms ("ffffffff81000000 T name [module]")

@@ -80,7 +80,8 @@ func TestHasSymbol(t *testing.T) {
 }
 
 func TestSymbolsAskedOnlyWhereTheyDecide(t *testing.T) {
-	src := facttest.Tree(t, map[string]string{"/proc/kallsyms": "0 T ib_register_peer_memory_client\n"})
+	src := facttest.Tree(t, map[string]string{"/proc/modules": ""})
+	src.Answers[fact.AskSymbols] = []fact.Record{{Subject: peerSymbol, State: fact.Known, Data: []byte("true")}}
 	loaded := func(names ...string) fact.Value[[]Module] {
 		var m []Module
 		for _, n := range names {
@@ -88,15 +89,18 @@ func TestSymbolsAskedOnlyWhereTheyDecide(t *testing.T) {
 		}
 		return fact.Of(m, moduleDir)
 	}
-	if v := symbols(src, loaded("nvidia", "ib_core"))[peerSymbol]; !v.V || v.State != fact.Known {
+	if v := symbols(t.Context(), src, loaded("nvidia", "ib_core"))[peerSymbol]; !v.V || v.State != fact.Known {
 		t.Errorf("%+v", v)
 	}
 	for _, l := range [][]string{{"nvidia"}, {"ib_core"}, {"nvidia", "ib_core", "nvidia_peermem"}} {
-		if v := symbols(src, loaded(l...))[peerSymbol]; v.State != fact.NotCollected {
+		if v := symbols(t.Context(), src, loaded(l...))[peerSymbol]; v.State != fact.NotCollected {
 			t.Errorf("%v: %+v", l, v)
 		}
 	}
-	// The modules' own type information answers first, if all of them have it.
+}
+
+// TestFindSymbol: type information answers first, if all of it is there.
+func TestFindSymbol(t *testing.T) {
 	const kallsymsSaysYes = "/proc/kallsyms"
 	btf := func(names string) string { return "\x9f\xeb\x01\x00 types \x00a\x00" + names + "\x00z\x00" }
 	for _, c := range []struct {
@@ -110,20 +114,25 @@ func TestSymbolsAskedOnlyWhereTheyDecide(t *testing.T) {
 		{btf("x"), "", true, kallsymsSaysYes},
 		{"", btf("x"), true, kallsymsSaysYes},
 		{"junk", btf("x"), true, kallsymsSaysYes},
+		{"vmlinux " + btf(peerSymbol), "", true, "/sys/kernel/btf/vmlinux"},
+		{"vmlinux " + btf("x"), "", false, "/sys/kernel/btf/vmlinux"},
 	} {
 		files := map[string]string{"/proc/kallsyms": "0 T ib_register_peer_memory_client\n"}
 		for name, content := range map[string]string{"ib_core": c.core, "ib_uverbs": c.uverbs} {
-			if content != "" {
+			if builtIn, ok := strings.CutPrefix(content, "vmlinux "); ok {
+				files["/sys/kernel/btf/vmlinux"] = builtIn
+			} else if content != "" {
 				files["/sys/kernel/btf/"+name] = content
 			}
 		}
-		v := symbols(facttest.Tree(t, files), loaded("ib_core", "ib_uverbs", "nvidia"))[peerSymbol]
+		v := FindSymbol(facttest.Tree(t, files), peerSymbol)
 		if v.State != fact.Known || v.V != c.want || v.Source != c.source {
 			t.Errorf("%q, %q: %+v", c.core, c.uverbs, v)
 		}
 	}
+	src := facttest.Tree(t, map[string]string{"/proc/kallsyms": "x"})
 	src.Errors["/proc/kallsyms"] = syscall.EPERM
-	if v := symbols(src, loaded("nvidia", "ib_core"))[peerSymbol]; v.State != fact.Denied {
+	if v := FindSymbol(src, peerSymbol); v.State != fact.Denied {
 		t.Errorf("%+v", v)
 	}
 }

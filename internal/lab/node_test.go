@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"math/bits"
-	"slices"
 	"strings"
 	"testing"
 
@@ -28,14 +27,14 @@ func TestNode(t *testing.T) {
 
 			t.Run("set-up", func(t *testing.T) { checkSetUp(t, lspci, iommu) })
 			t.Run("pci", func(t *testing.T) { comparePCI(t, root, lspci) })
-			t.Run("tree", func(t *testing.T) {
-				compareTree(t, root, parseLspciPaths(t, read(t, dir, "lspci-paths")), parseHwloc(t, read(t, dir, "lstopo.xml")))
-			})
+			parents := parseLspciPaths(t, read(t, dir, "lspci-paths"))
+			t.Run("tree", func(t *testing.T) { compareTree(t, root, parents, parseHwloc(t, read(t, dir, "lstopo.xml"))) })
 			t.Run("iommu types", func(t *testing.T) { compareGroupTypes(t, root, read(t, dir, "iommu-types")) })
 			t.Run("user", func(t *testing.T) { compareUser(t, root, user, parseLspci(t, read(t, dir, "lspci-user"))) })
 			t.Run("rdma", func(t *testing.T) { compareRDMA(t, dir, root) })
 			t.Run("netdevs", func(t *testing.T) { compareNetDevs(t, root, decode[[]ipLink](t, dir, "ip-link.json")) })
-			t.Run("topology", func(t *testing.T) { checkTopology(t, dir) })
+			t.Run("topology", func(t *testing.T) { checkTopology(t, dir, parents) })
+			t.Run("replay", func(t *testing.T) { checkReplay(t, dir) })
 			t.Run("endings", func(t *testing.T) { checkEndings(t, dir) })
 		})
 	}
@@ -230,54 +229,6 @@ func compareUser(t *testing.T, root, user *topo.Machine, lspci map[pci.Address]*
 	}
 	if denied == 0 {
 		t.Error("lspci shows all to the user: nothing was tested")
-	}
-}
-
-// checkTopology checks the classes of the paths, which follow from how the
-// node was built (see Node), with GPUs that the NVML double puts where the
-// stand-ins are.
-func checkTopology(t *testing.T, dir string) {
-	doc := decode[report.Topo](t, dir, "topo-gpus.json")
-	if !doc.Simulated {
-		t.Error("a document that a test double answered for is not marked as simulated")
-	}
-	want := map[string]map[string]topo.Class{
-		"GPU0": {"rxe0": topo.ClassPIX, "rxe1": topo.ClassPXB, "rxe2": topo.ClassSYS, "rxe3": topo.ClassSYS},
-		"GPU1": {"rxe0": topo.ClassSYS, "rxe1": topo.ClassSYS, "rxe2": topo.ClassPHB, "rxe3": topo.ClassNODE},
-	}
-	for gpu, row := range want {
-		for nic, class := range row {
-			if got := doc.Matrix[gpu][nic]; got != class {
-				t.Errorf("%s to %s: %q, want %q", gpu, nic, got, class)
-			}
-		}
-	}
-	var names []string
-	for _, d := range doc.Devices {
-		names = append(names, d.ID)
-	}
-	for _, id := range []string{"GPU0", "GPU1", "rxe0", "rxe1", "rxe2", "rxe3"} {
-		if !slices.Contains(names, id) {
-			t.Errorf("no device %s among %v", id, names)
-		}
-	}
-	if doc := decode[report.Topo](t, dir, "topo-root.json"); doc.Simulated {
-		t.Error("the node without a double is marked as simulated")
-	}
-}
-
-// checkEndings checks how the commands ended: a node without a GPU, or with
-// stand-ins, is a result, not a mishap.
-func checkEndings(t *testing.T, dir string) {
-	for _, name := range []string{"check-root.json", "check-user.json", "check-root.txt", "check-user.txt", "check-gpus.json", "check-gpus.txt"} {
-		if rc := number(t, read(t, dir, name+".rc")); rc != 0 && rc != 1 && rc != 3 {
-			t.Errorf("%s: exit code %d: %s", name, rc, read(t, dir, name+".err"))
-		}
-	}
-	for _, name := range []string{"topo-root.json", "topo-gpus.json", "topo-gpus.txt"} {
-		if rc := number(t, read(t, dir, name+".rc")); rc != 0 {
-			t.Errorf("%s: exit code %d: %s", name, rc, read(t, dir, name+".err"))
-		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/internal/nvml"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/rdma/verbs"
 )
@@ -39,13 +40,29 @@ var asks = map[string]func(*session, []string){
 	fact.AskVerbs:     askVerbs,
 	fact.AskGHW:       askGHW,
 	fact.AskLimits:    askLimits,
+	fact.AskSymbols:   askSymbols,
 	fact.AskKernelLog: askKernelLog,
 }
 
 func askFiles(s *session, paths []string) {
 	for _, p := range paths {
-		s.subject(p, func() fact.Record { return fact.FileRecord(p) })
+		s.subject(p, func() fact.Record {
+			if strings.HasSuffix(p, "/config") && strings.Contains(p, pci.Devices) {
+				b, err := readConfig(p)
+				return fact.ContentRecord(p, b, err)
+			}
+			return fact.FileRecord(p)
+		})
 	}
+}
+
+func readConfig(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return pci.ReadConfig(f)
 }
 
 // askNVML asks the system and then each GPU. args may hold gpu.Brief.
@@ -239,4 +256,16 @@ func capEff(status string) (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("/proc/self/status has no CapEff")
+}
+
+func askSymbols(s *session, names []string) {
+	for _, name := range names {
+		s.subject(name, func() fact.Record {
+			src, err := fact.NewOS("/", nil)
+			if err != nil {
+				return toRecord(fact.FromError[bool](err, "/"))
+			}
+			return toRecord(host.FindSymbol(src, name))
+		})
+	}
 }

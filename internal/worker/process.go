@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -61,6 +62,7 @@ func start(req request) (*process, error) {
 			return nil, err
 		}
 	}
+	inheritNothing()
 	// A larger pipe spares context switches for hundreds of files; an ordinary
 	// user may have used up his share, which costs only speed.
 	enlarge(pipes[2][1])
@@ -88,6 +90,16 @@ func start(req request) (*process, error) {
 	// In a goroutine: a worker that dies before it reads would block us.
 	go func() { _, _ = p.stdin.Write(append(line, '\n')) }()
 	return p, nil
+}
+
+// inheritNothing keeps from workers whatever files our own parent left open for
+// us: a worker that cannot be killed would keep them open, and a program that
+// waits for the end of such a pipe would wait for it. Kernels before 5.11 cannot.
+var inheritNothing = sync.OnceFunc(closeOnExec)
+
+func closeOnExec() {
+	const firstBeyondStderr = 3
+	_ = unix.CloseRange(firstBeyondStderr, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 }
 
 func newReader(answers *os.File) *process {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -74,6 +75,17 @@ func behave(s *session, name string) fact.Record {
 		for {
 			raw(`{"at":"` + strings.Repeat("z", 1<<20) + `"}` + "\n")
 		}
+	case "fds":
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			return failed(err)
+		}
+		var open []string
+		for _, e := range list {
+			target, _ := os.Readlink("/proc/self/fd/" + e.Name())
+			open = append(open, e.Name()+" "+target)
+		}
+		return toRecord(fact.Of(open, "test"))
 	case "closed":
 		_ = syscall.Close(3)
 		time.Sleep(time.Hour)
@@ -156,8 +168,36 @@ func TestParentDies(t *testing.T) {
 		}
 	}
 	_ = p.stdin.Close()
-	if _, err := p.next(t.Context(), time.Now().Add(5*time.Second)); err != io.EOF {
+	if _, err := p.next(t.Context(), time.Now().Add(5*time.Second)); !errors.Is(err, io.EOF) {
 		t.Errorf("%v, want the worker's end", err)
+	}
+}
+
+// TestInheritNothing: a file that our own parent left open for us stays with us.
+func TestInheritNothing(t *testing.T) {
+	f, err := os.Create(t.TempDir() + "/inherited")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	leaky, err := syscall.Dup(int(f.Fd())) // without FD_CLOEXEC
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(leaky)
+	closeOnExec()
+	recs, err := new(Client).Ask(t.Context(), "test", "fds")
+	if err != nil || len(recs) != 1 {
+		t.Fatal(recs, err)
+	}
+	open := fact.Decode[[]string](recs[0]).V
+	if len(open) < 4 {
+		t.Errorf("open in the worker: %q, want at least fd 0 to 3", open)
+	}
+	for _, o := range open {
+		if strings.Contains(o, "inherited") {
+			t.Errorf("the worker has %s open", o)
+		}
 	}
 }
 

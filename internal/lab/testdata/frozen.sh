@@ -17,8 +17,9 @@ for command in check topo; do
   read -r end _ </proc/uptime
   echo "$begin $end" >$out/$command.times
 done
-# The stub did what it is for: a process is in uninterruptible sleep.
-grep -h '^State:' /proc/[0-9]*/status >$out/states
+# The stub did what it is for: a thread is in uninterruptible sleep. Its killed
+# process may show as a zombie meanwhile.
+grep -h '^State:' /proc/[0-9]*/task/[0-9]*/status >$out/states
 
 /usr/bin/fsfreeze -u /mnt
 exit 0

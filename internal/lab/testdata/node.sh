@@ -32,7 +32,7 @@ save() { # name, command: its output and exit status
   echo $? >$out/"$name.rc"
 }
 
-save check-root.json /tmp/gdrcheck check -o json
+save check-root.json /tmp/gdrcheck check --record $out/node.rec -o json
 save check-user.json user /tmp/gdrcheck check -o json
 save check-root.txt /tmp/gdrcheck check
 save check-user.txt user /tmp/gdrcheck check

@@ -44,7 +44,7 @@ static int text(char *out, unsigned int n, const char *s)
 }
 int nvmlSystemGetDriverVersion(char *out, unsigned int n) { return text(out, n, "0.0-double"); }
 int nvmlSystemGetNVMLVersion(char *out, unsigned int n) { return text(out, n, "0.0-double"); }
-int nvmlSystemGetCudaDriverVersion_v2(int *v) { *v = 12080; return 0; }
+int nvmlSystemGetCudaDriverVersion(int *v) { *v = 12080; return 0; }
 int nvmlDeviceGetCount_v2(unsigned int *n) { *n = count; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int i, void **dev)
 {
