@@ -314,3 +314,28 @@ func TestPeermemContexts(t *testing.T) {
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.KernelLog) }, "node", Unknown, "may not be read", ""},
 	})
 }
+
+// In a container that has neither the host's modules nor its kernel's
+// configuration, what explains a missing way is not seen; that there is a way is.
+func TestContainerIsNotUndetermined(t *testing.T) {
+	m := goodNode()
+	m.Host.Container = known("docker")
+	denied(&m.Host.KernelConfig)
+	denied(&m.Host.SecureBoot)
+	noPeermem(m)
+	o := mustRun(t, m, Options{})
+	if f := one(t, o, "peermem-load", "node"); f.Verdict != Unknown || f.Severity != SeverityWarning {
+		t.Errorf("%+v", f)
+	}
+	if f := one(t, o, "gdr-way", "GPU0 mlx5_0"); f.Verdict != Pass {
+		t.Errorf("%+v", f)
+	}
+	if o.Verdict != Pass || o.ExitCode != 0 {
+		t.Errorf("%s %d", o.Verdict, o.ExitCode)
+	}
+	for _, s := range o.Ladders[0].Steps {
+		if s.Rung == RungWay && s.Verdict != Pass {
+			t.Errorf("%+v", s)
+		}
+	}
+}
