@@ -101,6 +101,7 @@ func TestPeermemLegacy(t *testing.T) {
 		{"old on a new OFED", load("1.1-0", "5.4-1.0.3"), "node", Fail, "deadlocks in registration on MLNX_OFED 5.4-1.0.3", "modprobe nvidia-peermem"},
 		{"old, at the very release", load("1.1", "5.1"), "node", Fail, "deadlocks", ""},
 		{"old on an old OFED", load("1.1-0", "4.9-0.1.7"), "node", Info, "on which it works", ""},
+		{"old, just before the release", load("1.1", "5.0-2.1.8"), "node", Info, "on which it works", ""},
 		{"old, OFED not known", load("1.1-0", ""), "node", Warn, "deadlocks", "ofed_info"},
 		{"new enough", load("1.2-0", "5.4-1.0.3"), "node", Info, "has replaced it", ""},
 		{"version not known", func(m *topo.Machine) { m.Host.Modules.V = []host.Module{{Name: "nv_peer_mem"}} }, "node", Warn, "version is not known", "dpkg"},
