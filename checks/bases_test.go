@@ -30,7 +30,6 @@ var bases = map[string]func(*testing.T) *topo.Machine{
 // ports 0000:02:00.0 and 0000:02:01.0, and the root port 0000:00:01.0.
 func healthyNode() *topo.Machine {
 	m := goodNode()
-	healthyGPU(&m.GPU.GPUs[0])
 	healthyHost(m)
 	return m
 }
@@ -75,7 +74,6 @@ func healthyHost(m *topo.Machine) {
 			VerMagic: known("6.8.0-45-generic SMP preempt mod_unload modversions")})
 	}
 	h.Symbols = map[string]fact.Value[bool]{"ib_register_peer_memory_client": fact.Of(true, "/proc/kallsyms")}
-	h.KernelLog = fact.Of(host.KernelLog{Events: []host.LogEvent{}, Complete: true, Messages: 2000}, "/dev/kmsg")
 	h.MemoryPeers = fact.Of([]string{"nv_mem"}, "/sys/kernel/mm/memory_peers")
 	h.Tainted = fact.Of(uint64(12288), "/proc/sys/kernel/tainted")
 	h.SecureBoot = fact.Of(false, "/sys/firmware/efi/efivars")

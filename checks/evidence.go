@@ -68,6 +68,20 @@ func show(v any) string {
 		return showBytes(x.MemlockSoft)
 	case []pci.BAR:
 		return fmt.Sprintf("%d windows", len(x))
+	case gpu.MIGMode:
+		return show(x.Current)
+	case gpu.ECC:
+		return show(x.Current)
+	case gpu.Remapped:
+		return fmt.Sprintf("pending %s, failed %s", show(x.Pending), show(x.Failed))
+	case []gpu.NVLink:
+		return fmt.Sprintf("%d", len(x))
+	case pci.AERCounts:
+		return fmt.Sprintf("%d kinds", len(x.Correctable)+len(x.NonFatal)+len(x.Fatal))
+	case []host.NUMANode:
+		return fmt.Sprint(len(x))
+	case host.KernelLog:
+		return fmt.Sprintf("%d messages", x.Messages)
 	case gpu.KFDNode:
 		return fmt.Sprintf("node %d", x.Node)
 	case map[string]string:
