@@ -77,17 +77,6 @@ func evalGPUNICPath(c *Case) {
 	}
 }
 
-// switchAbove is the upstream port of the switch next above the GPU; nil where
-// the GPU stands directly below a root port.
-func (c *Case) switchAbove() *pci.Function {
-	for _, up := range c.Graph.Upstream(c.Subject.GPU.Addr) {
-		if c.Graph.BridgeKind(up.Address) == "upstream port" {
-			return up
-		}
-	}
-	return nil
-}
-
 // nicNode is the NUMA node of a NIC's function.
 func (c *Case) nicNode(id string) (int, bool) {
 	if d, ok := c.Graph.Device(id); ok && d.Addr != nil {
@@ -100,6 +89,17 @@ func (c *Case) nicNode(id string) (int, bool) {
 func (c *Case) clientCPU() bool {
 	model := c.Machine.Host.CPU.Model.Or("")
 	return c.Machine.Host.CPU.Vendor.Or("") == "GenuineIntel" && strings.Contains(model, "Core(TM)")
+}
+
+// switchAbove is the upstream port of the switch next above the GPU; nil where
+// the GPU stands directly below a root port.
+func (c *Case) switchAbove() *pci.Function {
+	for _, up := range c.Graph.Upstream(c.Subject.GPU.Addr) {
+		if c.Graph.BridgeKind(up.Address) == "upstream port" {
+			return up
+		}
+	}
+	return nil
 }
 
 func crossing(class topo.Class) string {

@@ -23,9 +23,8 @@ var iommuTranslation = Check{
 }
 
 func evalIOMMU(c *Case) {
-	f := c.Subject.Function
-	if f == nil {
-		c.NotApplicable("no PCI function is known for it")
+	f, ok := needFunction(c)
+	if !ok {
 		return
 	}
 	group, ok := Need(c, "IOMMU group", f.IOMMUGroup, f.Dir)

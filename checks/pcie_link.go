@@ -23,9 +23,8 @@ type linkBest struct {
 // verdict itself. A guest's ports are emulated and their limits are not real, so
 // that there only the device's own maximum counts.
 func needLink(c *Case) (now pci.Link, best linkBest, ok bool) {
-	f := c.Subject.Function
-	if f == nil {
-		c.NotApplicable("no PCI function is known for it")
+	f, ok := needFunction(c)
+	if !ok {
 		return now, best, false
 	}
 	if pf, isVF := f.PhysFn.Get(); isVF {

@@ -26,7 +26,8 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 	p := &page{Style: s}
 	p.top(doc)
 	p.ladders(doc)
-	groups := group(doc.Findings)
+	open, waived := split(doc.Findings)
+	groups := group(open)
 	for _, v := range []checks.Verdict{checks.Fail, checks.Warn} {
 		for _, g := range groups {
 			if g.verdict == v {
@@ -34,7 +35,8 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 			}
 		}
 	}
-	p.notes(doc.Findings)
+	p.waivers(doc.Rules.Waivers, waived)
+	p.notes(open)
 	p.blank()
 	p.folded(groups, checks.Pass, "passed")
 	p.folded(groups, checks.Blocked, "not judged, since another check failed first")
@@ -52,6 +54,7 @@ func (p *page) top(doc *Check) {
 	at := doc.CollectedAt.UTC().Format(time.RFC3339)
 	about := fmt.Sprintf("%s, collected %s, gdrcheck %s", originText(doc.Header), at, clean(doc.Version))
 	p.line(p.paint(dim, about))
+	p.rules(doc.Rules)
 	for _, problem := range doc.Machine.Problems {
 		p.para(p.mark(checks.Unknown)+" ", problem.Part+" could not be collected: "+problem.Reason)
 	}
@@ -367,6 +370,9 @@ func (p *page) verdict(doc *Check) {
 		if n := doc.Summary.Counts[v.String()]; n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, countWords[v]))
 		}
+	}
+	if n := doc.Summary.Waived; n > 0 {
+		counts = append(counts, fmt.Sprintf("%d waived", n))
 	}
 	word, meaning := exitText(doc)
 	word = strings.ToUpper(word)
