@@ -37,7 +37,7 @@ build: ## build bin/gdrcheck
 test: ## set up, and run all tests, the virtual node's among them
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	GDRCHECK_LAB=1 $(GO) test ./...
+	GDRCHECK_LAB=1 $(GO) test -timeout 20m ./...
 
 .PHONY: test-unit
 test-unit: build ## run the tests that need no virtual node
@@ -55,7 +55,7 @@ test-nocgo: ## test without cgo what must not need it
 lab: ## run the virtual node's tests alone, with what they print
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	GDRCHECK_LAB=1 $(GO) test -count=1 -v ./internal/lab
+	GDRCHECK_LAB=1 $(GO) test -timeout 20m -count=1 -v ./internal/lab
 
 .PHONY: lint
 lint: ## run golangci-lint (its first run compiles it, which takes minutes) and shellcheck where it is installed
@@ -78,8 +78,9 @@ golden: ## rewrite the golden files; look at the difference before you commit it
 	$(GO) test $$pkgs -update
 
 .PHONY: docs
-docs: build ## rewrite the generated part of docs/
-	$(GO) generate ./...
+docs: ## rewrite docs/checks.md and docs/gdrcheck.md
+	$(GO) test ./checks -run '^TestReference' -update
+	$(GO) test ./cmd/gdrcheck -run '^TestManual$$' -update
 
 .PHONY: bench
 bench: ## measure the program against the tools it stands beside (docs/benchmarks.md)

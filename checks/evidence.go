@@ -68,12 +68,44 @@ func show(v any) string {
 		return showBytes(x.MemlockSoft)
 	case []pci.BAR:
 		return fmt.Sprintf("%d windows", len(x))
+	case gpu.MIGMode:
+		return show(x.Current)
+	case gpu.ECC:
+		return show(x.Current)
+	case gpu.Remapped:
+		return fmt.Sprintf("pending %s, failed %s", show(x.Pending), show(x.Failed))
+	case []gpu.NVLink:
+		return fmt.Sprintf("%d", len(x))
+	case pci.AERCounts:
+		return fmt.Sprintf("%d kinds", len(x.Correctable)+len(x.NonFatal)+len(x.Fatal))
+	case []host.NUMANode:
+		return fmt.Sprint(len(x))
+	case host.KernelLog:
+		return fmt.Sprintf("%d messages", x.Messages)
 	case gpu.KFDNode:
 		return fmt.Sprintf("node %d", x.Node)
 	case map[string]string:
 		return fmt.Sprintf("%d settings", len(x))
 	case []host.ModprobeOption:
 		return fmt.Sprintf("%d options", len(x))
+	case []host.IdleState:
+		var names []string
+		for _, s := range x {
+			names = append(names, s.Name)
+		}
+		return strings.Join(names, ", ")
+	case []rdma.PKey:
+		var keys []string
+		for _, k := range x {
+			keys = append(keys, fmt.Sprintf("%d: %#04x", k.Index, k.Value))
+		}
+		return orElse(strings.Join(keys, ", "), "none")
+	case host.PeerMemory:
+		return importText(x)
+	case gpu.NVMLSystem:
+		return x.NVMLVersion
+	case rdma.VerbsProbe:
+		return "opened"
 	case fact.Info:
 		return x.Mode.String()
 	case fmt.Stringer:

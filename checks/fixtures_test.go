@@ -64,7 +64,7 @@ func TestRecordedXE9680(t *testing.T) {
 	o := mustRun(t, m, Options{Only: []string{"pcie"}})
 	pairs := 0
 	for _, f := range o.Findings {
-		if f.Verdict != Pass {
+		if f.Verdict != Pass && f.Verdict != NotApplicable {
 			t.Errorf("%s %s: %s %s", f.Check, f.Subject, f.Verdict, f.Message)
 		}
 		if f.Check == "acs-redirect" {

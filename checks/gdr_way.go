@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -11,7 +12,7 @@ import (
 
 var gdrWay = Check{
 	ID: "gdr-way", Title: "the drivers have a way to register GPU memory", Area: AreaDriver, Severity: SeverityError, Rung: RungWay,
-	DependsOn: []string{"gpu-present", "rdma-device-present", "nic-model", "gpu-direct-attribute"},
+	DependsOn: []string{"gpu-present", "rdma-device-present", "nic-model", "gpu-direct-attribute", "module-signature", "kernel-dmabuf", "p2p-host-bridge", "peermem-load"},
 	Why:       "A NIC can use GPU memory only after it was registered, either through the nvidia-peermem module or through DMA-BUF. One way suffices; without any, ibv_reg_mr answers EFAULT or applications copy through the CPU.",
 	Fix:       []string{"Load nvidia-peermem, or use the open GPU kernel modules with DMA-BUF"},
 	Refs: []string{
@@ -63,6 +64,12 @@ func evalGDRWay(c *Case) {
 	}
 	if c.Subject.GPU.Vendor == gpu.VendorAMD {
 		evalAMDWay(c)
+		return
+	}
+	if slices.ContainsFunc(c.Thresholds.NoGPUDirectProducts, func(p string) bool { return strings.HasPrefix(c.Platform.Product, p) }) {
+		c.Row("product", c.Platform.Product, c.Machine.Host.DMI.ProductName.Source)
+		c.Fail("%s instances have no GPUDirect RDMA: their NIC copies through the CPU", c.Platform.Product)
+		c.Fix("Choose an instance type with GPUDirect RDMA (p4d, p5, p6); here nothing on the node changes it")
 		return
 	}
 	peermem := peermemWay(c)
@@ -151,6 +158,10 @@ func topologyRefused(c *Case) answer {
 	}
 	if c.Machine.GPU.NVIDIA.Params.V["GrdmaPciTopoCheckOverride"] == "1" {
 		return answer{state: yes}
+	}
+	if c.Machine.Host.CPU.Vendor.Or("") == "Ampere" {
+		See(c, "CPU", c.Machine.Host.CPU.Vendor)
+		return answer{no, "on this CPU the GPU driver refuses it where GPU and NIC share no PCIe switch"}
 	}
 	return answer{dontKnow, "on some Arm CPUs the GPU driver refuses it where GPU and NIC share no switch"}
 }

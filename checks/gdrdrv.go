@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
@@ -35,6 +36,9 @@ func eachNVIDIANode(n *Node) []Subject {
 func evalGDRDrv(c *Case) {
 	mod, ok := Need(c, "gdrdrv", c.module("gdrdrv"))
 	if !ok {
+		if gdrdrvWillNotLoad(c) {
+			return
+		}
 		c.Info("not loaded: GDRCopy is not available, and UCX and NVSHMEM do without")
 		return
 	}
@@ -73,6 +77,32 @@ func evalGDRDrv(c *Case) {
 		return
 	}
 	c.Pass("%s", show(mod))
+}
+
+// gdrdrvWillNotLoad: gdrdrv is built for the flavour of the GPU driver that it
+// found ("… built for opensource NVIDIA driver", src/gdrdrv/gdrdrv.c). One for
+// the open modules uses symbols that the kernel gives to GPL modules alone, and
+// a module that uses a proprietary one's symbols is none to the kernel.
+func gdrdrvWillNotLoad(c *Case) bool {
+	f := c.moduleFileOf("gdrdrv")
+	built, known := f.Description.Get()
+	flavour, hasFlavour := c.Machine.GPU.NVIDIA.Flavour.Get()
+	release, hasRelease := c.Machine.Host.KernelRelease.Get()
+	again := "Build it anew against the driver that is there: sudo dkms build gdrdrv/" + f.Version.Or("VERSION") + " --force && sudo dkms install gdrdrv/" + f.Version.Or("VERSION") + " --force, then sudo modprobe gdrdrv"
+	switch magic, ok := f.VerMagic.Get(); {
+	case known && hasFlavour && flavour == "proprietary" && strings.Contains(built, "built for opensource"):
+		c.Row("gdrdrv's description", built, f.Path.V)
+		c.Want("built for proprietary NVIDIA driver")
+		c.Warn("gdrdrv will not load: it was built for the open GPU driver, and this one is proprietary")
+	case ok && hasRelease && firstWord(magic) != release:
+		c.Row("gdrdrv's vermagic", magic, f.Path.V)
+		c.Want("%s …", release)
+		c.Warn("gdrdrv will not load: it was built for kernel %s, this is %s", firstWord(magic), release)
+	default:
+		return false
+	}
+	c.Fix(again)
+	return true
 }
 
 func majorText(number int, listed bool) string {

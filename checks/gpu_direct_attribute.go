@@ -27,24 +27,71 @@ var gpuDirectAttribute = Check{
 			c.NotApplicable("CUDA's attribute, on an %s GPU", g.Vendor)
 			return
 		}
+		class := c.noGPUDirect(g.Name)
 		attr := cuda(g, func(d *gpu.CUDADevice) fact.Value[int] { return d.GPUDirectRDMA })
-		if attr.State != fact.Known && !strings.Contains(g.Name, "GeForce") {
+		if attr.State != fact.Known && class == "" {
 			// Every other NVIDIA GPU of a server has it: not having asked CUDA,
 			// as in a container without its library, leaves little in doubt.
 			c.Lower(SeverityWarning)
 		}
+		if attr.State != fact.Known && class != "" {
+			See(c, "CUDA attribute 116 (GPUDirect RDMA)", attr)
+			c.Row("model", g.Name, c.nameSource(g))
+			c.Warn("%s: GPUs of this class do not support GPUDirect RDMA", g.Name)
+			fixNoGPUDirect(c, class)
+			c.Unsure("CUDA, which tells for sure, could not be asked")
+			return
+		}
 		got, ok := Need(c, "CUDA attribute 116 (GPUDirect RDMA)", attr)
 		c.Want("1")
 		switch {
+		case ok && got == 0 && class != "":
+			c.Fail("%s does not support GPUDirect RDMA: its class does not, by design", g.Name)
+			fixNoGPUDirect(c, class)
 		case !ok:
 			c.Unknown("cannot tell: there is no CUDA driver library to ask%s", because(attr.Reason))
 			c.Fix("Install libcuda.so.1 (package libnvidia-compute or nvidia-driver-cuda); in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility")
 		case got == 0:
 			c.Fail("%s does not support GPUDirect RDMA", orElse(g.Name, "this GPU"))
 		default:
-			c.Pass("supported")
+			vmm := cuda(g, func(d *gpu.CUDADevice) fact.Value[int] { return d.RDMAWithVMM })
+			if n, known := vmm.Get(); known && n == 0 {
+				See(c, "CUDA attribute 110 (GPUDirect RDMA with virtual memory management)", vmm)
+				c.Info("supported for memory of cudaMalloc, not for that of cuMemCreate (PyTorch: expandable_segments:False)")
+				return
+			}
+			// The GPU's side alone: whether a NIC can use it, gdr-way says.
+			c.Pass("supported, on the GPU's side")
 		}
 	},
+}
+
+// noGPUDirect names the class of GPUs without GPUDirect RDMA that one belongs
+// to; empty: none.
+func (n *Node) noGPUDirect(name string) string {
+	for _, class := range n.Thresholds.NoGPUDirectModels {
+		if strings.Contains(name, class) {
+			return class
+		}
+	}
+	return ""
+}
+
+// nameSource is where a GPU's name comes from.
+func (n *Node) nameSource(g *gpu.GPU) string {
+	if g.NVML.State == fact.Known {
+		return "nvml:nvmlDeviceGetName"
+	}
+	return "/proc/driver/nvidia/gpus/" + g.Addr.String() + "/information"
+}
+
+func fixNoGPUDirect(c *Case, class string) {
+	if class == "GB10" {
+		c.Fix("GPU and CPU share their memory here: register host memory (cudaHostAlloc, then ibv_reg_mr), which the GPU reads and writes without a copy",
+			"NCCL does so by itself: it reports 'GDR 0', and that is right")
+		return
+	}
+	c.Fix("Use a data-centre or workstation GPU for GPUDirect RDMA; on this one applications copy through the CPU")
 }
 
 func orElse(s, def string) string {

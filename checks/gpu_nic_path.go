@@ -55,9 +55,31 @@ func evalGPUNICPath(c *Case) {
 			c.Fix("NCCL uses GPUDirect RDMA at this distance only with NCCL_NET_GDR_LEVEL=PHB: measure both")
 		} else {
 			c.Fix("NCCL uses GPUDirect RDMA at this distance only with NCCL_NET_GDR_LEVEL=SYS, which is seldom faster: measure both")
+			if node, ok := c.nicNode(best[0]); ok {
+				c.Fix(fmt.Sprintf("Bind processes that drive %s to its own NUMA node: numactl --cpunodebind=%d --membind=%d", best[0], node, node))
+			}
 		}
-		c.Unsure("some CPUs forward peer traffic at full speed: a bandwidth test tells")
+		if c.clientCPU() {
+			// Intel's client CPUs forward a peer's writes and drop its reads, without an error.
+			c.Unsure("CPUs for desktops may forward a peer's writes and not its reads: test both, ib_write_bw and ib_read_bw with --use_cuda")
+		} else {
+			c.Unsure("some CPUs forward peer traffic at full speed: a bandwidth test tells")
+		}
 	}
+}
+
+// nicNode is the NUMA node of a NIC's function.
+func (c *Case) nicNode(id string) (int, bool) {
+	if d, ok := c.Graph.Device(id); ok && d.Addr != nil {
+		return c.Graph.NUMA(*d.Addr)
+	}
+	return 0, false
+}
+
+// clientCPU says whether the CPU is one of Intel's for desktops and laptops.
+func (c *Case) clientCPU() bool {
+	model := c.Machine.Host.CPU.Model.Or("")
+	return c.Machine.Host.CPU.Vendor.Or("") == "GenuineIntel" && strings.Contains(model, "Core(TM)")
 }
 
 func crossing(class topo.Class) string {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/host"
 )
 
 var iommuTranslation = Check{
@@ -49,9 +50,16 @@ func evalIOMMU(c *Case) {
 	case f.Driver.Or("") == "vfio-pci":
 		c.NotApplicable("reserved for a virtual machine (vfio-pci)")
 	case strings.HasPrefix(kind, "DMA"):
-		c.Warn("the IOMMU translates for it (%s)", kind)
+		faults := c.logOf(f.Address.String(), host.LogIOMMUFault)
 		c.Fix(passThrough(c)...)
-		c.Unsure("some platforms route translated peer traffic correctly: a transfer with data verification tells")
+		if len(faults) > 0 {
+			c.Row("kernel log", faults[0].Text, "/dev/kmsg")
+			c.Warn("the IOMMU translates for it (%s), and has refused accesses of it", kind)
+			return
+		}
+		c.Warn("the IOMMU translates for it (%s)", kind)
+		// With DMA-BUF completions may tell of success though the data is gone.
+		c.Unsure("some platforms route translated peer traffic correctly, others throw writes away while completions succeed: only a transfer with data verification tells")
 	default:
 		c.Info("IOMMU domain %q: a driver manages it itself", kind)
 	}

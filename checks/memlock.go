@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/gdrcheck/gdrcheck/internal/host"
@@ -13,6 +14,7 @@ var memlock = Check{
 	Refs: []string{
 		"https://man7.org/linux/man-pages/man2/getrlimit.2.html",
 		"https://github.com/NVIDIA/nccl-tests/issues/206",
+		"https://slurm.schedmd.com/faq.html#memlock",
 	},
 	Subjects: TheNode,
 	Eval: func(c *Case) {
@@ -22,6 +24,16 @@ var memlock = Check{
 		switch {
 		case !ok:
 			c.Unknown("cannot tell: the process has no memlock limit to read")
+		case lowService(c) != nil:
+			s := lowService(c)
+			c.Row(s.Name+"'s memlock limit", showBytes(s.Memlock.V), fmt.Sprintf("/proc/%d/limits", s.PID))
+			c.Want("unlimited")
+			c.Warn("%s, which hands its limits to its jobs, may lock only %s", s.Name, showBytes(s.Memlock.V))
+			c.Fix(fmt.Sprintf("printf '[Service]\\nLimitMEMLOCK=infinity\\n' | sudo install -D -m 644 /dev/stdin /etc/systemd/system/%s.service.d/memlock.conf", s.Name),
+				"sudo systemctl daemon-reload && sudo systemctl restart "+s.Name)
+			if s.Name == "slurmd" {
+				c.Fix("In slurm.conf: PropagateResourceLimitsExcept=MEMLOCK, or srun hands down the limit of the log-in shell")
+			}
 		case lim.MemlockSoft == math.MaxUint64:
 			c.Pass("unlimited")
 		case lim.MemlockSoft >= c.Thresholds.MemlockMinBytes:
@@ -34,6 +46,17 @@ var memlock = Check{
 			fixMemlock(c, lim)
 		}
 	},
+}
+
+// lowService is a service that starts jobs with too low a limit. Container
+// engines are not judged: each container is given a limit of its own.
+func lowService(c *Case) *host.Service {
+	for i, s := range c.Machine.Host.Services {
+		if n, known := s.Memlock.Get(); known && (s.Name == "slurmd" || s.Name == "pbs") && n < c.Thresholds.MemlockMinBytes {
+			return &c.Machine.Host.Services[i]
+		}
+	}
+	return nil
 }
 
 func fixMemlock(c *Case, lim host.Limits) {

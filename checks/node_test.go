@@ -51,7 +51,12 @@ func function(addr, parent string, class pci.Class, port pci.PortType) pci.Funct
 		IOMMUGroup:     fact.Missing[int](fact.Absent, "iommu_group", "no IOMMU"),
 		IOMMUGroupType: fact.Missing[string](fact.Absent, "iommu_group/type", "no IOMMU"),
 		PhysFn:         absent[pci.Address](),
-		Config:         pci.Config{PortType: known(port), MPSBytes: known(512), ACS: absent[pci.ACS](), ReBAR: absent[[]pci.ReBAR](), ATS: absent[bool]()},
+		AER:            fact.Of(pci.AERCounts{}, "aer_dev_correctable"),
+		Config: pci.Config{PortType: known(port), MPSBytes: fact.Of(512, "config"), MPSSupportedBytes: fact.Of(512, "config"),
+			MRRSBytes: fact.Of(4096, "config"), RelaxedOrdering: fact.Of(true, "config"), ACS: absent[pci.ACS](), ReBAR: absent[[]pci.ReBAR](), ATS: absent[bool]()},
+	}
+	if class.Sub() != pci.ClassPCIBridge {
+		f.BARs = fact.Of([]pci.BAR{{Index: 0, Start: 0x80000000, SizeBytes: 32 << 20, Flags: 0x10220c}}, "resource")
 	}
 	if parent != "" {
 		p := at(parent)
@@ -75,7 +80,8 @@ func goodNode() *topo.Machine {
 	for _, port := range []string{gpuPort, nicPort} {
 		fn(m, port).Config.ACS = fact.Of(pci.ACS{Cap: 0x5f}, "config")
 	}
-	fn(m, gpuAddr).BARs = fact.Of([]pci.BAR{{Index: 0, SizeBytes: 16 << 20, Flags: 0x200}, {Index: 1, SizeBytes: 128 << 30, Flags: 0x102200}}, "resource")
+	fn(m, nicAddr).Vendor = known(mellanoxID)
+	fn(m, gpuAddr).BARs = fact.Of([]pci.BAR{{Index: 0, Start: 0xa0000000, SizeBytes: 16 << 20, Flags: 0x200}, {Index: 1, Start: 0x200000000000, SizeBytes: 128 << 30, Flags: 0x102200}}, "resource")
 	m.GPU = gpu.Facts{
 		GPUs: []gpu.GPU{{
 			Index: 0, Vendor: gpu.VendorNVIDIA, Addr: at(gpuAddr), Name: "NVIDIA H100 80GB HBM3",
@@ -95,6 +101,7 @@ func goodNode() *topo.Machine {
 				"RegistryDwords": `""`, "RmProfilingAdminOnly": "1"}, "/proc/driver/nvidia/params"),
 		},
 	}
+	healthyGPU(&m.GPU.GPUs[0])
 	m.RDMA = rdma.Facts{
 		Devices: []rdma.Device{goodNIC("mlx5_0", nicAddr, "ens1")},
 		Listed:  fact.Of(1, "/sys/class/infiniband"),
@@ -113,13 +120,22 @@ func goodNode() *topo.Machine {
 		NUMA:          known([]host.NUMANode{{ID: 0, CPUs: "0-31"}, {ID: 1, CPUs: "32-63"}}),
 		Limits:        fact.Of(host.Limits{MemlockSoft: 1<<64 - 1, MemlockHard: 1<<64 - 1}, "limits:self"),
 		Root:          known(true),
+		KernelLog:     fact.Of(host.KernelLog{Events: []host.LogEvent{}, Complete: true, Messages: 2000}, "/dev/kmsg"),
+		HugePages:     known(0),
+		SecureBoot:    known(false),
+		Lockdown:      known("none"),
+		NUMABalancing: known(0),
+		MemoryPeers:   known([]string{"nv_mem"}),
 	}
+	m.Host.CPU.Governor, m.Host.CPU.Idle = known("performance"), known([]host.IdleState{{Name: "POLL"}, {Name: "C1", LatencyUs: 2}})
+	m.RDMA.LibIBVerbs, m.RDMA.Providers = fact.Of("1.14.50.0", "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"), known([]string{"mlx5"})
 	return m
 }
 
 func goodNIC(name, addr, netdev string) rdma.Device {
 	return rdma.Device{
 		Name: name, Dir: "/sys/class/infiniband/" + name, PCI: known(at(addr)), Driver: fact.Of("mlx5_core", "device/driver"),
+		NodeGUID: fact.Of("0200:00ff:fe00:0001", "node_guid"), Firmware: fact.Of("28.43.2566", "fw_ver"),
 		Transport: known(rdma.RoCE), BoardID: known("MT_0000000838"), HCAType: known("MT4129"),
 		Model: known(rdma.Model{Name: "ConnectX-7", MaxGbps: 400, GPUDirect: "dmabuf+peermem"}),
 		Verbs: fact.Of(rdma.VerbsProbe{DMABufErrno: fact.Of(9, "verbs:ibv_reg_dmabuf_mr")}, "verbs:ibv_open_device"),
@@ -133,7 +149,8 @@ func goodNIC(name, addr, netdev string) rdma.Device {
 				{Index: 0, GID: "fe80:0000:0000:0000:0000:00ff:fe00:0001", Type: known("IB/RoCE v1"), NetDev: known(netdev)},
 				{Index: 3, GID: "0000:0000:0000:0000:0000:ffff:c0a8:0001", Type: known("RoCE v2"), NetDev: known(netdev)},
 			},
-			GIDTable: known(256),
+			GIDTable: known(256), ActiveMTU: known(4096), MaxMTU: known(4096), PKeys: known([]rdma.PKey{{Value: 0xffff}}),
+			TrafficClass: fact.Missing[int](fact.Absent, "tc/1/traffic_class", "no such file"),
 		}},
 	}
 }

@@ -25,28 +25,6 @@ var nvregOptions = Check{
 
 const paramsFile = "/proc/driver/nvidia/params"
 
-// nvregAliases are options that the driver shows under another name.
-var nvregAliases = map[string]string{
-	"RestrictProfilingToAdminUsers":  "RmProfilingAdminOnly",
-	"AssignGpus":                     "GpuBlacklist",
-	"NvLinkBandwidthLinkCount":       "RmNvlinkBandwidthLinkCount",
-	"RegisterForACPIEvents":          "",
-	"RegisterPlatformDeviceDriver":   "",
-	"NvLinkBandwidth":                "",
-	"RmNvlinkBandwidth":              "",
-	"UseThreadedInterrupts":          "",
-	"EnableSystemMemoryPools":        "",
-	"TegraGpuPgMask":                 "",
-	"GpuInitOnProbe":                 "",
-	"EnableNonblockingOpen":          "",
-	"CoherentGPUMemoryMode":          "",
-	"NvLinkDisable":                  "NvLinkDisable",
-	"EnableOnlineFirmwareActivation": "",
-}
-
-// nvregUnknown are options that guides ask for and no driver has.
-var nvregUnknown = []string{"EnableGPUReset"}
-
 // remark is one thing to say about the options.
 type remark struct {
 	text string
@@ -110,15 +88,21 @@ func compareNVReg(c *Case, set []host.ModprobeOption, live map[string]string) (w
 	for _, o := range set {
 		name := strings.TrimPrefix(o.Name, "NVreg_")
 		where := fmt.Sprintf("%s:%d", o.File, o.Line)
-		if alias, ok := nvregAliases[name]; ok {
-			name = alias
+		option, listed := nvregOptionOf(name)
+		if listed {
+			name = option.shown()
 		}
 		got, shown := live[name]
+		lacking := option.lacking(major(c.Machine.GPU.NVIDIA.Version.Or("")))
 		switch {
 		case name == "":
-		case !shown && slices.Contains(nvregUnknown, name):
+		case !shown && lacking != "":
 			c.Row(o.Name, o.Value, where)
-			warns = append(warns, remark{o.Name + " does not exist in the driver and has no effect",
+			warns = append(warns, remark{o.Name + " " + lacking,
+				[]string{fmt.Sprintf("Remove %s from %s", o.Name, where)}})
+		case !shown && listed:
+			c.Row(o.Name, o.Value, where)
+			warns = append(warns, remark{o.Name + " is an option of other drivers than this one, and has no effect",
 				[]string{fmt.Sprintf("Remove %s from %s", o.Name, where)}})
 		case !shown:
 			c.Row(o.Name, o.Value, where)
@@ -166,9 +150,16 @@ func judgeNVReg(c *Case, live map[string]string) (warns, infos []remark) {
 			infos = append(infos, remark{text: "DmaRemapPeerMmio=0 is dangerous should the IOMMU ever translate"})
 		}
 	}
-	if strings.Contains(live["RegistryDwords"], "PeerMappingOverride=1") {
+	for _, o := range nvregTable {
+		value, shown := live[o.shown()]
+		if what := o.Weakens[value]; shown && what != "" {
+			c.Row(o.shown(), value, paramsFile)
+			infos = append(infos, remark{text: fmt.Sprintf("NVreg_%s=%s weakens security: %s", o.Name, value, what)})
+		}
+	}
+	if peerMappingOverride(live["RegistryDwords"]) {
 		c.Row("RegistryDwords", live["RegistryDwords"], paramsFile)
-		infos = append(infos, remark{text: "PeerMappingOverride=1 lets users that are not root map NIC registers on the GPU (full-GPU IBGDA needs it; it lifts a security measure)"})
+		infos = append(infos, remark{text: "PeerMappingOverride=1 lets users that are not root map NIC registers on the GPU (full-GPU IBGDA needs it; it weakens security)"})
 	}
 	return warns, infos
 }

@@ -18,6 +18,7 @@ var thresholdsYAML []byte
 // explains each and says what holds on which platform.
 type Thresholds struct {
 	MemlockMinBytes       uint64            `yaml:"memlock_min_bytes"`
+	IdleMaxLatencyUs      int               `yaml:"idle_max_latency_us"`
 	BAR1MinShare          float64           `yaml:"bar1_min_share"`
 	BAR1SmallBytes        uint64            `yaml:"bar1_small_bytes"`
 	DisplayModeModels     []string          `yaml:"display_mode_models"`
@@ -27,8 +28,19 @@ type Thresholds struct {
 	DMABufMinKernel       string            `yaml:"dmabuf_min_kernel"`
 	DMABufMinNVIDIADriver int               `yaml:"dmabuf_min_nvidia_driver"`
 	DMABufNICDrivers      map[string]string `yaml:"dmabuf_nic_drivers"`
-	GDRDrvBadVersion      string            `yaml:"gdrdrv_bad_version"`
-	GDRDrvBadFromDriver   int               `yaml:"gdrdrv_bad_from_driver"`
+	// What follows is explained in thresholds.yaml like the rest.
+	ReadRequestMinBytes        int      `yaml:"read_request_min_bytes"`
+	RelaxedOrderingIntelModels []int    `yaml:"relaxed_ordering_intel_models"`
+	CorrectedErrorsMin         uint64   `yaml:"corrected_errors_min"`
+	BARReachBytes              uint64   `yaml:"bar_reach_bytes"`
+	NoGPUDirectProducts        []string `yaml:"no_gpudirect_products"`
+	NoGPUDirectModels          []string `yaml:"no_gpudirect_models"`
+	PeermemMinDriver           int      `yaml:"peermem_min_nvidia_driver"`
+	DMABufMinCUDA              int      `yaml:"dmabuf_min_cuda"`
+	XidFatal                   []int    `yaml:"xid_fatal"`
+	XidApplication             []int    `yaml:"xid_application"`
+	GDRDrvBadVersion           string   `yaml:"gdrdrv_bad_version"`
+	GDRDrvBadFromDriver        int      `yaml:"gdrdrv_bad_from_driver"`
 }
 
 // defaultThresholds returns what holds where neither preset nor policy says

@@ -3,6 +3,7 @@
 package checks
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
@@ -81,7 +82,7 @@ var Rungs = []Rung{RungLink, RungPath, RungACS, RungBAR1, RungWay, RungPort}
 type Evidence struct {
 	Name   string `json:"name"`
 	Got    string `json:"got"`
-	Want   string `json:"want,omitempty"`
+	Want   string `json:"want"`   // empty: nothing in particular
 	Source string `json:"source"` // file, register or call that gave Got
 }
 
@@ -92,11 +93,11 @@ type Finding struct {
 	Verdict   Verdict    `json:"verdict"`
 	Severity  Severity   `json:"severity"`
 	Message   string     `json:"message"`
-	Evidence  []Evidence `json:"evidence,omitempty"`
-	Why       string     `json:"why,omitempty"`
-	Fix       []string   `json:"fix,omitempty"` // commands and steps, with this machine's own names in them
-	Refs      []string   `json:"refs,omitempty"`
-	BlockedBy string     `json:"blocked_by,omitempty"`
+	Evidence  []Evidence `json:"evidence"`
+	Why       string     `json:"why"`
+	Fix       []string   `json:"fix"` // commands and steps, with this machine's own names in them
+	Refs      []string   `json:"refs"`
+	BlockedBy string     `json:"blocked_by"` // "check subject"; empty: not blocked
 	// Unsure says why a Warn or Fail may be wrong and how to make sure ("idle
 	// GPUs lower their link: run it under load"). Empty: it is sure.
 	Unsure string `json:"unsure,omitempty"`
@@ -106,6 +107,15 @@ type Finding struct {
 	// Waived is the waiver that accepts this finding: it counts neither as a
 	// failure nor as a warning nor as unseen.
 	Waived *Waiver `json:"waived,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler: lists without an entry are [], not null.
+func (f Finding) MarshalJSON() ([]byte, error) {
+	type plain Finding
+	p := plain(f)
+	p.Evidence = append([]Evidence{}, p.Evidence...)
+	p.Fix, p.Refs = append([]string{}, p.Fix...), append([]string{}, p.Refs...)
+	return json.Marshal(p)
 }
 
 // Subject is what a check judges: the node, a device, a port or a pair.

@@ -73,6 +73,8 @@ func Collect(ctx context.Context, src fact.Source, functions []pci.Function, opt
 		f.NetDevs = append(f.NetDevs, c.netDev(n))
 	}
 	f.LibIBVerbs = libIBVerbs(src)
+	f.LibCopies = libCopies(src)
+	f.Providers = providers(src)
 	return f
 }
 

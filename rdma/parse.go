@@ -83,6 +83,16 @@ func parseHex32(s string) (uint32, error) {
 	return uint32(n), err
 }
 
+// parseTrafficClass parses "Global tclass=106".
+func parseTrafficClass(s string) (int, error) {
+	text, ok := strings.CutPrefix(s, "Global tclass=")
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 0, 8)
+	if !ok || err != nil {
+		return 0, fmt.Errorf("bad traffic class %q: want \"Global tclass=106\"", s)
+	}
+	return int(n), nil
+}
+
 // errNoCounter: the device has no such counter although the file exists.
 var errNoCounter = errors.New("the device does not count this")
 

@@ -37,6 +37,7 @@ func (c *collector) scanPort(s *scan, number, of int) portScan {
 		p.counters = append(c.listCounters(s, dir+"counters"), c.listCounters(s, dir+"hw_counters")...)
 	}
 	p.NetDev = c.portNetDev(d, &p.Port, of)
+	p.TrafficClass = fact.Map(nonEmpty(fact.Text(c.src, d.Dir, fmt.Sprintf("tc/%d/traffic_class", number))), parseTrafficClass)
 	return p
 }
 

@@ -19,6 +19,19 @@ type Facts struct {
 	RDMACM  CharDev  `json:"rdma_cm,omitzero"` // /dev/infiniband/rdma_cm
 	// LibIBVerbs is the version that the loader finds for libibverbs.so.1, by file name.
 	LibIBVerbs fact.Value[string] `json:"libibverbs,omitzero"`
+	// LibCopies are all files of that name in the usual library folders, in the
+	// order in which they are looked for; links to one folder count once.
+	LibCopies []Library `json:"libibverbs_copies,omitempty"`
+	// Providers are the drivers that libibverbs is configured to load
+	// (/etc/libibverbs.d/NAME.driver): mlx5, bnxt_re.
+	Providers fact.Value[[]string] `json:"providers,omitzero"`
+}
+
+// Library is a file of a shared library with the version in the name that it
+// links to; empty: its name tells none.
+type Library struct {
+	File    string `json:"file"`
+	Version string `json:"version,omitempty"`
 }
 
 // Transport is what carries RDMA on a device.
@@ -94,6 +107,9 @@ type Port struct {
 	GIDTable fact.Value[int]    `json:"gid_table,omitzero"` // entries of the table, empty ones too
 	PKeys    fact.Value[[]PKey] `json:"pkeys,omitzero"`     // entries that are not 0x0000
 	Counters []Counter          `json:"counters,omitempty"` // counters/ and hw_counters/
+	// TrafficClass is the port's own (tc/N/traffic_class), which only a vendor's
+	// mlx5 driver has; Absent: none is set, or the driver has none to set.
+	TrafficClass fact.Value[int] `json:"traffic_class,omitzero"`
 }
 
 // Rate is a port's rate as sysfs prints it: "400 Gb/sec (4X NDR)".

@@ -31,10 +31,11 @@ func NewCheck(m *topo.Machine, o checks.Outcome, version string) *Check {
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
 		Ladders:  append([]checks.Ladder{}, o.Ladders...),
 		Rules:    o.Rules,
+		NotSeen:  []string{},
 		Machine:  m,
 	}
-	for v, n := range o.Counts {
-		doc.Summary.Counts[v.String()] = n
+	for v := checks.Unknown; v <= checks.Blocked; v++ {
+		doc.Summary.Counts[v.String()] = o.Counts[v]
 	}
 	for _, f := range o.Findings {
 		if f.Waived != nil {

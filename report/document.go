@@ -41,8 +41,8 @@ type Check struct {
 	Summary  Summary          `json:"summary"`
 	Findings []checks.Finding `json:"findings"`
 	Ladders  []checks.Ladder  `json:"ladders"`
-	Rules    checks.Rules     `json:"rules"`              // what it was judged by
-	NotSeen  []string         `json:"not_seen,omitempty"` // IDs of checks left unknown, for the closing line
+	Rules    checks.Rules     `json:"rules"`    // what it was judged by
+	NotSeen  []string         `json:"not_seen"` // IDs of checks left unknown, for the closing line
 	// HowToSee says what would let them see; only with NotSeen.
 	HowToSee string        `json:"how_to_see,omitempty"`
 	Machine  *topo.Machine `json:"machine"`
@@ -50,9 +50,9 @@ type Check struct {
 
 // Summary says in a line each what the node is and how the checks came out.
 type Summary struct {
-	Node   string         `json:"node"`             // "2 x NVIDIA H200, no RDMA NIC; driver 580.159.04 (open), kernel 6.18; KVM guest"
-	Counts map[string]int `json:"counts"`           // of findings that no waiver accepts
-	Waived int            `json:"waived,omitempty"` // findings that one accepts
+	Node   string         `json:"node"`   // "2 x NVIDIA H200, no RDMA NIC; driver 580.159.04 (open), kernel 6.18; KVM guest"
+	Counts map[string]int `json:"counts"` // of every verdict, 0 included, without those that a waiver accepts
+	Waived int            `json:"waived"` // findings that a waiver accepts
 }
 
 // Topo is the document of "gdrcheck topo".

@@ -17,7 +17,8 @@ import (
 // evidence, reason and fix; what passed, in a line; what was not seen and how
 // to see it; the verdict and what its exit code means.
 
-// maxSubjects is how many subjects of one check are drawn in full; -v draws all.
+// maxSubjects is how many different findings of one check are drawn in full; -v
+// draws all.
 const maxSubjects = 8
 
 // CheckTable draws the document for people.
@@ -121,23 +122,58 @@ func (p *page) group(g findingGroup) {
 	}
 	p.blank()
 	p.line(p.paint(bold, p.paint(marks[g.verdict].ink, head)))
-	shown := g.findings
+	shown := alike(g.findings, p.Verbose)
+	var hidden []checks.Finding
 	if len(shown) > maxSubjects && !p.Verbose {
+		hidden = slices.Concat(shown[maxSubjects:]...)
 		shown = shown[:maxSubjects]
 	}
-	var unsure, why, fix, refs []string // several findings of a check mostly share them
-	for _, f := range shown {
-		p.para("  ", f.Subject+": "+f.Message)
+	var first []checks.Finding // of each message
+	var unsure, why, fix, refs []string
+	for _, same := range shown {
+		f := same[0]
+		p.para("  ", subjects(same)+": "+f.Message)
+		first = append(first, f)
 		unsure, why, fix, refs = append(unsure, f.Unsure), append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
+		if others := fixedApart(same); others != nil {
+			fix = append(fix, "Likewise for "+subjects(others)+" (-v writes it out)")
+		}
 	}
-	if rest := g.findings[len(shown):]; len(rest) > 0 {
-		p.para(fmt.Sprintf("  and %d more (-v draws them): ", len(rest)), subjects(rest))
+	if len(hidden) > 0 {
+		p.para(fmt.Sprintf("  and %d more (-v draws them): ", len(hidden)), subjects(hidden))
 	}
-	p.evidence(shown)
+	p.evidence(first)
 	p.list("  unsure: ", unsure, p.para)
 	p.list("  why  ", why, p.para)
 	p.list("  fix  ", fix, p.fix)
 	p.list("  see  ", refs, p.para)
+}
+
+// alike gathers findings that say the same: one cause is told once, however
+// many pairs it breaks. With each they all stay apart.
+func alike(findings []checks.Finding, each bool) [][]checks.Finding {
+	var out [][]checks.Finding
+	for _, f := range findings {
+		i := slices.IndexFunc(out, func(same []checks.Finding) bool { return same[0].Message == f.Message })
+		if i < 0 || each {
+			out = append(out, []checks.Finding{f})
+			continue
+		}
+		out[i] = append(out[i], f)
+	}
+	return out
+}
+
+// fixedApart are the findings among those alike whose fix is not the first
+// one's, as where it names the device.
+func fixedApart(same []checks.Finding) []checks.Finding {
+	var out []checks.Finding
+	for _, f := range same[1:] {
+		if !slices.Equal(f.Fix, same[0].Fix) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 func subjects(list []checks.Finding) string {
@@ -338,7 +374,11 @@ func (p *page) verdict(doc *Check) {
 	}
 	word, meaning := exitText(doc)
 	word = strings.ToUpper(word)
-	for i, l := range wrap(fmt.Sprintf("%s: %s; exit code %d: %s", word, strings.Join(counts, ", "), doc.ExitCode, meaning), p.textWidth()) {
+	text := fmt.Sprintf("%s: %s; exit code %d", word, strings.Join(counts, ", "), doc.ExitCode)
+	if doc.Verdict != checks.Fail || doc.Summary.Counts[checks.Fail.String()] == 0 {
+		text += ": " + meaning // otherwise the failures above say it
+	}
+	for i, l := range wrap(text, p.textWidth()) {
 		if i == 0 {
 			l = p.paint(bold, p.paint(marks[doc.Verdict].ink, word)) + strings.TrimPrefix(l, word)
 		}

@@ -1,6 +1,8 @@
 package topo
 
 import (
+	"encoding/json"
+
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
@@ -66,9 +68,9 @@ type Pair struct {
 	// CeilingBytesPerSec is the least that a link of the path carries now, one
 	// direction, payload; BestBytesPerSec the same at every link's maximum. 0:
 	// no link could be read. LimitedBy names the hop that sets the ceiling.
-	CeilingBytesPerSec float64 `json:"ceiling_bytes_per_sec,omitempty"`
-	BestBytesPerSec    float64 `json:"best_bytes_per_sec,omitempty"`
-	LimitedBy          string  `json:"limited_by,omitempty"`
+	CeilingBytesPerSec float64 `json:"ceiling_bytes_per_sec"` // null for 0
+	BestBytesPerSec    float64 `json:"best_bytes_per_sec"`    // null for 0
+	LimitedBy          string  `json:"limited_by"`
 	// CeilingReason says why there is no ceiling; empty where there is one.
 	CeilingReason string `json:"ceiling_reason,omitempty"`
 	// MPSBytes is the smallest Max_Payload_Size on the path, which the ceilings
@@ -76,8 +78,25 @@ type Pair struct {
 	MPSBytes   int  `json:"mps_bytes,omitempty"`
 	MPSAssumed bool `json:"mps_assumed,omitempty"`
 	// Preferred marks the pairs that GPUDirect RDMA should use: the NIC is among the GPU's best.
-	Preferred bool  `json:"preferred,omitempty"`
+	Preferred bool  `json:"preferred"`
 	Hops      []Hop `json:"hops"`
+}
+
+// MarshalJSON implements json.Marshaler: a ceiling that is not known is null, so
+// that no reader takes it for a path that carries nothing.
+func (p Pair) MarshalJSON() ([]byte, error) {
+	type plain Pair
+	known := func(n float64) *float64 {
+		if n == 0 {
+			return nil
+		}
+		return &n
+	}
+	return json.Marshal(struct {
+		plain
+		CeilingBytesPerSec *float64 `json:"ceiling_bytes_per_sec"`
+		BestBytesPerSec    *float64 `json:"best_bytes_per_sec"`
+	}{plain(p), known(p.CeilingBytesPerSec), known(p.BestBytesPerSec)})
 }
 
 // Hop is one station on a path, in order from the GPU to the NIC.

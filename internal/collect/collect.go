@@ -34,6 +34,7 @@ type Options struct {
 	NeedLimits   bool            // this process's limits and capabilities
 	NeedSymbols  bool            // whether the kernel has a function; where it has no BTF, 100 ms
 	NeedNames    bool            // what ghw calls product and processor
+	NeedLog      bool            // the kernel log
 	NeedVerbs    bool            // libibverbs' and rdmamap's own view
 	Brief        bool            // of NVML only what a topology needs
 	// AskNVIDIA asks NVIDIA's libraries though no NVIDIA device is there.
@@ -42,7 +43,7 @@ type Options struct {
 
 // All is what a check needs: everything.
 func All() Options {
-	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedVerbs: true}
+	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedLog: true, NeedVerbs: true}
 }
 
 // Topology is what the topology command needs, in the time that it should take.

@@ -83,7 +83,7 @@ func TestMachine(t *testing.T) {
 	if m.Host.CommandLine.V != "quiet" || m.Host.Limits.V.MemlockSoft != 7 {
 		t.Errorf("host %+v", m.Host)
 	}
-	want := map[string]int{fact.AskNVML: 1, fact.AskCUDA: 1, fact.AskLimits: 1, fact.AskGHW: 1, fact.AskRDMAMap: 1, fact.AskVerbs: 1}
+	want := map[string]int{fact.AskNVML: 1, fact.AskCUDA: 1, fact.AskLimits: 1, fact.AskGHW: 1, fact.AskRDMAMap: 1, fact.AskVerbs: 1, fact.AskKernelLog: 1}
 	got := map[string]int{}
 	for name, n := range src.Asked {
 		if name != fact.AskFiles { // each part its own

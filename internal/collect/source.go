@@ -41,6 +41,9 @@ func newSource(src fact.Source, opt Options) *source {
 	if !opt.NeedNames {
 		s.leaveOut = append(s.leaveOut, fact.AskGHW)
 	}
+	if !opt.NeedLog {
+		s.leaveOut = append(s.leaveOut, fact.AskKernelLog)
+	}
 	if !opt.NeedVerbs {
 		s.leaveOut = append(s.leaveOut, fact.AskVerbs, fact.AskRDMAMap)
 	}
@@ -56,6 +59,9 @@ func (s *source) startAsks(ctx context.Context, opt Options) {
 	}
 	if opt.NeedNames {
 		s.start(ctx, fact.AskGHW)
+	}
+	if opt.NeedLog {
+		s.start(ctx, fact.AskKernelLog)
 	}
 	if _, err := s.Stat("/proc/driver/nvidia"); err != nil && !opt.AskNVIDIA {
 		return

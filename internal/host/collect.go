@@ -31,6 +31,9 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 		MemoryPeers:   memoryPeers(src),
 		Container:     container(src),
 		Limits:        askOne[Limits](ctx, src, fact.AskLimits, "self"),
+		KernelLog:     fact.Unseen(askOne[KernelLog](ctx, src, fact.AskKernelLog, "system")),
+		Services:      services(src),
+		HugePages:     fact.Parsed(src, "", "/proc/sys/vm/nr_hugepages", strconv.Atoi),
 		Names:         askOne[Names](ctx, src, fact.AskGHW, "system"),
 		Root:          fact.As(caller, caller.V.UID == 0),
 	}

@@ -20,6 +20,11 @@ import (
 // GPUDirect Storage is wanted; nvidia stands for the driver itself.
 var moduleFilesThatMatter = []string{"gdrdrv", "nv_peer_mem", "nvidia", "nvidia_fs", "nvidia_peermem"}
 
+// peerMemoryFiles export ib_register_peer_memory_client, in one release or
+// another of a vendor's RDMA core. Their files are opened, loaded or not, where
+// nvidia_peermem could be loaded: they tell whether that will succeed.
+var peerMemoryFiles = []string{"ib_core", "ib_uverbs"}
+
 // maxModuleBytes is the largest module file that is opened: nvidia.ko has some
 // hundred megabytes, the others a few hundred kilobytes.
 const maxModuleBytes = 4 << 20
@@ -46,14 +51,26 @@ func moduleFiles(src fact.Source, release fact.Value[string], loaded fact.Value[
 		}
 		if rel, ok := deps.V[name]; ok {
 			f.Path = fact.Of(path.Join(dir, rel), deps.Source)
-			isLoaded := slices.ContainsFunc(loaded.V, func(m Module) bool { return m.Name == name })
-			if !isLoaded {
+			if !isLoaded(loaded, name) {
 				f.readInfo(src)
 			}
 		}
 		out = append(out, f)
 	}
+	if _, ok := deps.V["nvidia_peermem"]; ok && loaded.State == fact.Known && !isLoaded(loaded, "nvidia_peermem") {
+		for _, name := range peerMemoryFiles {
+			if rel, ok := deps.V[name]; ok {
+				f := ModuleFile{Name: name, Path: fact.Of(path.Join(dir, rel), deps.Source)}
+				f.readInfo(src)
+				out = append(out, f)
+			}
+		}
+	}
 	return out
+}
+
+func isLoaded(loaded fact.Value[[]Module], name string) bool {
+	return slices.ContainsFunc(loaded.V, func(m Module) bool { return m.Name == name })
 }
 
 // ParseModulesDep parses modules.dep ("updates/dkms/nvidia.ko.zst: dependencies",
@@ -67,7 +84,7 @@ func ParseModulesDep(b []byte) map[string]string {
 		}
 		base, _, ok := strings.Cut(string(file[bytes.LastIndexByte(file, '/')+1:]), ".ko")
 		base = strings.ReplaceAll(base, "-", "_") // the kernel takes both as equal
-		if ok && slices.Contains(moduleFilesThatMatter, base) {
+		if ok && (slices.Contains(moduleFilesThatMatter, base) || slices.Contains(peerMemoryFiles, base)) {
 			out[base] = string(file)
 		}
 	}
@@ -85,21 +102,29 @@ func (f *ModuleFile) readInfo(src fact.Source) {
 	if info.State == fact.Failed {
 		info.State = fact.Unsupported
 	}
-	var fields map[string]string
-	v := fact.As(info, fields)
+	var image []byte
+	v := fact.As(info, image)
 	if info.State == fact.Known {
-		v = fact.Map(raw(src, name), func(b []byte) (map[string]string, error) { return ModInfo(b, path.Ext(name)) })
+		v = fact.Map(raw(src, name), func(b []byte) ([]byte, error) { return unpack(b, path.Ext(name)) })
 		if v.State == fact.Failed && v.Reason == errCompression.Error() {
 			v.State = fact.Unsupported
 		}
 	}
+	f.Signed = fact.As(v, hasSignature(v.V))
+	fields := fact.Map(v, modInfo)
 	field := func(key string) fact.Value[string] {
-		if s, ok := v.V[key]; ok || v.State != fact.Known {
-			return fact.As(v, s)
+		if s, ok := fields.V[key]; ok || fields.State != fact.Known {
+			return fact.As(fields, s)
 		}
 		return fact.Missing[string](fact.Absent, name, "no "+key+" in .modinfo")
 	}
 	f.VerMagic, f.Version, f.License = field("vermagic"), field("version"), field("license")
+	if f.Name == "gdrdrv" {
+		f.Description = field("description")
+	}
+	if f.Name == "nvidia_peermem" || slices.Contains(peerMemoryFiles, f.Name) {
+		f.PeerMemory = fact.Map(v, peerMemory)
+	}
 }
 
 var (
@@ -111,29 +136,37 @@ var (
 // separated "key=value"; the first of a key counts). ext is the file name's
 // extension: .ko, .zst, .gz or another compression, which is an error.
 func ModInfo(b []byte, ext string) (map[string]string, error) {
+	image, err := unpack(b, ext)
+	if err != nil {
+		return nil, err
+	}
+	return modInfo(image)
+}
+
+// unpack returns the ELF image of a module's file.
+func unpack(b []byte, ext string) ([]byte, error) {
 	const most = 64 << 20 // unpacked
 	switch ext {
 	case ".ko":
+		return b, nil
 	case ".zst":
 		z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(most))
 		if err != nil {
 			return nil, err
 		}
 		defer z.Close()
-		if b, err = z.DecodeAll(b, nil); err != nil {
-			return nil, err
-		}
+		return z.DecodeAll(b, nil)
 	case ".gz":
 		z, err := gzip.NewReader(bytes.NewReader(b))
 		if err != nil {
 			return nil, err
 		}
-		if b, err = io.ReadAll(io.LimitReader(z, most)); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, errCompression
+		return io.ReadAll(io.LimitReader(z, most))
 	}
+	return nil, errCompression
+}
+
+func modInfo(b []byte) (map[string]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil {
 		return nil, err

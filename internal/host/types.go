@@ -28,11 +28,15 @@ type Facts struct {
 	NUMA          fact.Value[[]NUMANode]      `json:"numa,omitzero"`
 	NUMABalancing fact.Value[int]             `json:"numa_balancing,omitzero"`
 	Limits        fact.Value[Limits]          `json:"limits,omitzero"`
+	Services      []Service                   `json:"services,omitempty"`     // that start jobs and run here
+	HugePages     fact.Value[int]             `json:"huge_pages,omitzero"`    // /proc/sys/vm/nr_hugepages
 	Nodes         []DeviceNode                `json:"device_nodes,omitempty"` // /dev/nvidia*, /dev/gdrdrv, /dev/kfd, …
 	CharMajors    fact.Value[map[string]int]  `json:"char_majors,omitzero"`   // /proc/devices, of those that matter
 	MemoryPeers   fact.Value[[]string]        `json:"memory_peers,omitzero"`  // clients (nv_mem, amdkfd) below /sys/kernel/mm/memory_peers or its like
-	Names         fact.Value[Names]           `json:"names,omitzero"`
-	Root          fact.Value[bool]            `json:"root,omitzero"` // this process runs as uid 0
+	// KernelLog holds the messages that gdrcheck knows; Denied where only root may read the log.
+	KernelLog fact.Value[KernelLog] `json:"kernel_log,omitzero"`
+	Names     fact.Value[Names]     `json:"names,omitzero"`
+	Root      fact.Value[bool]      `json:"root,omitzero"` // this process runs as uid 0
 }
 
 // Module is a loaded kernel module.
@@ -53,6 +57,21 @@ type ModuleFile struct {
 	VerMagic fact.Value[string] `json:"vermagic,omitzero"`
 	Version  fact.Value[string] `json:"version,omitzero"`
 	License  fact.Value[string] `json:"license,omitzero"`
+	// Description is gdrdrv's way to say what driver it was built for.
+	Description fact.Value[string] `json:"description,omitzero"`
+	// Signed: a signature is appended to the file; whose key, it does not say.
+	Signed fact.Value[bool] `json:"signed,omitzero"`
+	// PeerMemory is how the file uses ib_register_peer_memory_client; read of
+	// nvidia_peermem and of the RDMA core's modules.
+	PeerMemory fact.Value[PeerMemory] `json:"peer_memory,omitzero"`
+}
+
+// PeerMemory is what a module's file has of ib_register_peer_memory_client.
+type PeerMemory struct {
+	Imports bool `json:"imports"`
+	Exports bool `json:"exports"`
+	// CRC is the symbol's version (CONFIG_MODVERSIONS); 0: the file has none.
+	CRC uint32 `json:"crc,omitempty"`
 }
 
 // ModprobeOption is one "options MODULE NAME=VALUE" of modprobe.d. Module has
@@ -91,6 +110,23 @@ type CPU struct {
 	Count    fact.Value[int]    `json:"count,omitzero"`
 	Arch     fact.Value[string] `json:"arch,omitzero"` // x86_64, aarch64, ppc64le
 	Governor fact.Value[string] `json:"governor,omitzero"`
+	// Idle are the first processor's idle states, shallow to deep; Absent: no cpuidle.
+	Idle fact.Value[[]IdleState] `json:"idle,omitzero"`
+}
+
+// IdleState is one of /sys/devices/system/cpu/cpu0/cpuidle/stateN.
+type IdleState struct {
+	Name      string `json:"name"` // POLL, C1, C1E, C6
+	LatencyUs int    `json:"latency_us"`
+	Disabled  bool   `json:"disabled,omitempty"`
+}
+
+// Service is a systemd service that starts users' jobs, with its main process'
+// limits, which the jobs inherit.
+type Service struct {
+	Name    string             `json:"name"` // slurmd
+	PID     int                `json:"pid"`
+	Memlock fact.Value[uint64] `json:"memlock_bytes,omitzero"` // soft limit; Unlimited is MaxUint64
 }
 
 // NUMANode is a memory node.

@@ -1,0 +1,253 @@
+package checks
+
+import (
+	"testing"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/internal/host"
+	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+func dev(m *topo.Machine) *gpu.NVMLDevice { return &m.GPU.GPUs[0].NVML.V }
+
+// twoGPUs adds GPU1, which is like GPU0.
+func twoGPUs(m *topo.Machine) {
+	second := m.GPU.GPUs[0]
+	second.Index, second.Addr = 1, at("0000:05:00.0")
+	m.GPU.GPUs = append(m.GPU.GPUs, second)
+	m.PCI = append(m.PCI, function("0000:05:00.0", gpuPort, pci.Class3D<<8, pci.PortEndpoint))
+}
+
+func passthrough(m *topo.Machine) { fn(m, gpuAddr).Driver = known("vfio-pci") }
+
+func TestGPUDriver(t *testing.T) {
+	version := func(v string) func(*topo.Machine) {
+		return func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = v }
+	}
+	runCases(t, "gpu-driver", []verdictCase{
+		{"current", nil, "node", Pass, "580.95.05", ""},
+		{"too old", version("460.106.00"), "node", Warn, "older than 470", "branch 515"},
+		{"peermem only", version("470.256.02"), "node", Info, "DMA-BUF needs 515", ""},
+		{"old CUDA beside it", func(m *topo.Machine) {
+			m.GPU.NVIDIA.CUDA = fact.Of(gpu.CUDASystem{DriverVersion: 11060}, "cuda:cuInit")
+		}, "node", Info, "CUDA 11.6: DMA-BUF needs 11.7", ""},
+		{"libraries of another", func(m *topo.Machine) {
+			m.GPU.NVIDIA.NVML = fact.Of(gpu.NVMLSystem{DriverVersion: "575.57.08"}, "nvml:nvmlSystemGetDriverVersion")
+		}, "node", Warn, "the loaded driver is 580.95.05, and the libraries say 575.57.08", "reboot"},
+		{"libraries do not start", func(m *topo.Machine) {
+			m.GPU.NVIDIA.NVML = fact.Missing[gpu.NVMLSystem](fact.Failed, "nvml:nvmlInit_v2", "Driver/library version mismatch")
+		}, "node", Warn, "do not start (Driver/library version mismatch)", "reboot"},
+		{"not loaded", func(m *topo.Machine) { m.GPU.NVIDIA.Version = absent[string]() }, "node", NotApplicable, "not loaded", ""},
+		{"denied", func(m *topo.Machine) { denied(&m.GPU.NVIDIA.Version) }, "node", Unknown, "may not be read", ""},
+	})
+}
+
+func TestGPUPartition(t *testing.T) {
+	runCases(t, "gpu-partition", []verdictCase{
+		{"whole", nil, "GPU0", Pass, "whole", ""},
+		{"MIG", func(m *topo.Machine) { dev(m).MIG.V.Current = true }, "GPU0", Info, "MIG is on", ""},
+		{"MIG to come", func(m *topo.Machine) { dev(m).MIG.V.Pending = true }, "GPU0", Info, "next reset", ""},
+		{"vGPU", func(m *topo.Machine) { dev(m).Virtualization.V = "vgpu" }, "GPU0", Info, "a vGPU", ""},
+		{"no MIG on this GPU", func(m *topo.Machine) {
+			dev(m).MIG = fact.Missing[gpu.MIGMode](fact.Unsupported, "nvml:nvmlDeviceGetMigMode", "not supported")
+		}, "GPU0", NotApplicable, "not supported", ""},
+		{"denied", func(m *topo.Machine) { denied(&dev(m).MIG) }, "GPU0", Unknown, "may not be read", ""},
+	})
+}
+
+func TestConfidentialComputing(t *testing.T) {
+	runCases(t, "confidential-computing", []verdictCase{
+		{"off", nil, "GPU0", Pass, "off", ""},
+		{"on", func(m *topo.Machine) { dev(m).Confidential.V = true }, "GPU0", Warn, "no GPUDirect RDMA", "--gpu-bdf=" + gpuAddr + " --set-cc-mode=off"},
+		{"old library", func(m *topo.Machine) {
+			dev(m).Confidential = fact.Missing[bool](fact.Unsupported, "nvml:nvmlSystemGetConfComputeState", "not in this library")
+		}, "GPU0", NotApplicable, "not in this library", ""},
+		{"no NVML", func(m *topo.Machine) { denied(&m.GPU.GPUs[0].NVML) }, "GPU0", Unknown, "may not be read", ""},
+	})
+}
+
+func TestGPUFabric(t *testing.T) {
+	fabric := func(state string, status uint32) func(*topo.Machine) {
+		return func(m *topo.Machine) { dev(m).Fabric.V = gpu.Fabric{State: state, Status: status} }
+	}
+	runCases(t, "gpu-fabric", []verdictCase{
+		{"completed", fabric("completed", 0), "GPU0", Pass, "completed", ""},
+		{"not started", fabric("not_started", 0), "GPU0", Fail, "fabric state not started", "fabric manager, version 580.95.05"},
+		{"in progress in a guest", func(m *topo.Machine) { fabric("in_progress", 0)(m); guest(m) }, "GPU0", Fail, "in progress", "on the host"},
+		{"ended badly", fabric("completed", 999), "GPU0", Fail, "status 999", "nvidia-smi -r"},
+		{"no NVSwitch", nil, "GPU0", NotApplicable, "no NVSwitch", ""},
+		{"old library", func(m *topo.Machine) {
+			dev(m).Fabric = fact.Missing[gpu.Fabric](fact.Unsupported, "nvml", "not in this library")
+		}, "GPU0", NotApplicable, "", ""},
+		{"denied", func(m *topo.Machine) { denied(&dev(m).Fabric) }, "GPU0", Unknown, "may not be read", ""},
+	})
+	// What was not seen puts a node in doubt only where NVSwitches are.
+	check, _ := Lookup("gpu-fabric")
+	m := goodNode()
+	denied(&dev(m).Fabric)
+	if f := findingOf(t, m, check, "GPU0"); f.Severity != SeverityWarning {
+		t.Errorf("without NVSwitch: %s", f.Severity)
+	}
+	m.PCI = append(m.PCI, function("0000:09:00.0", rootPort, 0x068000, pci.PortEndpoint))
+	fn(m, "0000:09:00.0").Vendor = known(pci.ID(0x10de))
+	if f := findingOf(t, m, check, "GPU0"); f.Severity != SeverityError {
+		t.Errorf("with NVSwitch: %s", f.Severity)
+	}
+}
+
+func TestIMEX(t *testing.T) {
+	domain := func(m *topo.Machine) {
+		dev(m).Fabric.V = gpu.Fabric{State: "completed", CliqueID: 3, ClusterUUID: "11111111-0000-4000-8000-000000000001"}
+		m.Host.Nodes = append(m.Host.Nodes, host.DeviceNode{Path: "/dev/nvidiactl"})
+	}
+	channel := func(m *topo.Machine) {
+		domain(m)
+		m.Host.Nodes = append(m.Host.Nodes, host.DeviceNode{Path: imexChannels + "channel0"})
+	}
+	runCases(t, "imex", []verdictCase{
+		{"channel", channel, "node", Pass, "one domain, 1 channel", ""},
+		{"no channel", domain, "node", Warn, "no IMEX channel", "NVreg_CreateImexChannel0=1"},
+		{"two cliques", func(m *topo.Machine) {
+			channel(m)
+			twoGPUs(m)
+			m.GPU.GPUs[1].NVML.V.Fabric.V.CliqueID = 4
+		}, "node", Warn, "2 NVLink domains", "nvidia-smi -q"},
+		{"/dev not seen", func(m *topo.Machine) { domain(m); m.Host.Nodes = nil }, "node", Unknown, "cannot tell", ""},
+		{"no domain", nil, "node", NotApplicable, "no multi-node", ""},
+		{"HGX has a fabric and no domain", func(m *topo.Machine) {
+			dev(m).Fabric.V = gpu.Fabric{State: "completed", ClusterUUID: "00000000-0000-0000-0000-000000000000"}
+		}, "node", NotApplicable, "", ""},
+	})
+}
+
+func TestGPUMemory(t *testing.T) {
+	noECC := func(m *topo.Machine) {
+		dev(m).ECC = fact.Missing[gpu.ECC](fact.Unsupported, "nvml:nvmlDeviceGetEccMode", "not supported")
+		dev(m).RemappedRows = fact.Missing[gpu.Remapped](fact.Unsupported, "nvml:nvmlDeviceGetRemappedRows", "not supported")
+	}
+	runCases(t, "gpu-memory", []verdictCase{
+		{"good", nil, "GPU0", Pass, "no errors", ""},
+		{"pending", func(m *topo.Machine) { dev(m).RemappedRows.V.Pending = true }, "GPU0", Fail, "pending", "nvidia-smi -r -i " + gpuAddr},
+		{"failed", func(m *topo.Machine) { dev(m).RemappedRows.V.Failed = true }, "GPU0", Fail, "no spare row", "RMA"},
+		{"rows were remapped long ago", func(m *topo.Machine) { dev(m).RemappedRows.V.Correctable = 3 }, "GPU0", Pass, "", ""},
+		{"uncorrected", func(m *topo.Machine) { dev(m).ECC.V.UncorrectedVolatile = 1 }, "GPU0", Warn, "1 uncorrected", ""},
+		{"ECC off", func(m *topo.Machine) { dev(m).ECC.V.Current = false }, "GPU0", Info, "ECC is off", ""},
+		{"no ECC", noECC, "GPU0", NotApplicable, "not supported", ""},
+		{"remapping not seen", func(m *topo.Machine) { denied(&dev(m).RemappedRows) }, "GPU0", Unknown, "row remapping may not be read", ""},
+		{"ECC not seen", func(m *topo.Machine) { denied(&dev(m).ECC) }, "GPU0", Unknown, "ECC may not be read", ""},
+	})
+}
+
+func TestNVLink(t *testing.T) {
+	links := func(n, up int) fact.Value[[]gpu.NVLink] {
+		var out []gpu.NVLink
+		for i := range n {
+			out = append(out, gpu.NVLink{Link: i, Active: i < up})
+		}
+		return fact.Of(out, "nvml:nvmlDeviceGetNvLinkState")
+	}
+	both := func(a, b int) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			twoGPUs(m)
+			m.GPU.GPUs[0].NVML.V.NVLinks, m.GPU.GPUs[1].NVML.V.NVLinks = links(18, a), links(18, b)
+		}
+	}
+	runCases(t, "nvlink", []verdictCase{
+		{"all", both(18, 18), "GPU0", Pass, "18 up", ""},
+		{"a bridge uses some", both(12, 12), "GPU0", Pass, "12 up", ""},
+		{"one lost", both(17, 18), "GPU0", Warn, "17 NVLinks are up, and 18", "nvidia-smi nvlink -s"},
+		{"the sibling is good", both(17, 18), "GPU1", Pass, "18 up", ""},
+		{"another model says nothing", func(m *topo.Machine) { both(4, 18)(m); m.GPU.GPUs[1].Name = "other" }, "GPU0", Pass, "4 up", ""},
+		{"none on any", both(0, 0), "GPU0", Info, "no NVLink is up", ""},
+		{"no NVLink", nil, "GPU0", NotApplicable, "no NVLink", ""},
+		{"denied", func(m *topo.Machine) { denied(&dev(m).NVLinks) }, "GPU0", Unknown, "may not be read", ""},
+	})
+}
+
+func TestPersistence(t *testing.T) {
+	runCases(t, "persistence", []verdictCase{
+		{"on", nil, "GPU0", Pass, "on", ""},
+		{"off", func(m *topo.Machine) { dev(m).Persistence.V = false }, "GPU0", Info, "nvidia-persistenced", ""},
+		{"denied", func(m *topo.Machine) { denied(&dev(m).Persistence) }, "GPU0", Unknown, "may not be read", ""},
+		{"not there", func(m *topo.Machine) { dev(m).Persistence = absent[bool]() }, "GPU0", NotApplicable, "no persistence", ""},
+	})
+	check, _ := Lookup("persistence")
+	m := goodNode()
+	passthrough(m)
+	if f := findingOf(t, m, check, "node"); f.Verdict != NotApplicable {
+		t.Errorf("a guest's GPU: %+v", f)
+	}
+}
+
+func TestGPUErrors(t *testing.T) {
+	runCases(t, "gpu-errors", []verdictCase{
+		{"none", nil, "GPU0", Pass, "none since boot", ""},
+		{"off the bus", logs(host.LogXid, gpuAddr, 79), "GPU0", Fail, "Xid 79", "sudo nvidia-smi -r -i " + gpuAddr},
+		{"start failed", logs(host.LogInitFailed, gpuAddr, 0), "GPU0", Fail, "RmInitAdapter failed", ""},
+		{"NVLink", logs(host.LogXid, gpuAddr, 74), "GPU0", Warn, "Xid 74", "since boot"},
+		{"an application's", logs(host.LogXid, gpuAddr, 31), "GPU0", Info, "Xid 31, which applications cause", ""},
+		{"the worst counts", func(m *topo.Machine) {
+			for _, code := range []int{13, 79, 74} {
+				logs(host.LogXid, gpuAddr, code)(m)
+			}
+		}, "GPU0", Fail, "Xid 79: it needs", ""},
+		{"of another GPU", logs(host.LogXid, "0000:99:00.0", 79), "GPU0", Pass, "", ""},
+		{"NVSwitch", logs(host.LogSXid, "0000:b3:00.0", 12028), "0000:b3:00.0", Warn, "SXid 12028", "sudo nvidia-smi -r"},
+		{"NVSwitch, fatal", func(m *topo.Machine) {
+			logs(host.LogSXid, "0000:b3:00.0", 20034)(m)
+			m.Host.KernelLog.V.Events[0].Text = "nvidia-nvswitch0: SXid (PCI:0000:b3:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+		}, "0000:b3:00.0", Fail, "SXid 20034", ""},
+		{"log is partial", partialLog, "GPU0", Info, "what is left", ""},
+		{"denied", deniedLog, "GPU0", Unknown, "may not be read", "sudo"},
+	})
+}
+
+func TestDMABufRefused(t *testing.T) {
+	alone := func(kind host.LogKind) func(*topo.Machine) {
+		return func(m *topo.Machine) { noPeermem(m); logs(kind, "", 0)(m) }
+	}
+	runCases(t, "dmabuf-refused", []verdictCase{
+		{"none", nil, "node", Pass, "none since boot", ""},
+		{"topology", alone(host.LogDMABufTopology), "node", Fail, "share no PCIe switch", "GrdmaPciTopoCheckOverride=1 only skips"},
+		{"Data Direct", alone(host.LogDMABufDirect), "node", Fail, "one IOMMU group", "NCCL_IB_DATA_DIRECT=0"},
+		{"importer", alone(host.LogDMABufImporter), "node", Fail, "peer-to-peer", "mlx5"},
+		{"peermem is there", logs(host.LogDMABufTopology, "", 0), "node", Warn, "nvidia-peermem is there", "a registration tells"},
+		{"log is partial", partialLog, "node", Info, "what is left", ""},
+		{"denied", deniedLog, "node", Unknown, "may not be read", "sudo"},
+	})
+}
+
+// A GPU whose class has no GPUDirect RDMA, and CUDA's word, which outranks the name.
+func TestGPUWithoutGPUDirect(t *testing.T) {
+	named := func(name string, attr fact.Value[int]) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			m.GPU.GPUs[0].Name, m.GPU.GPUs[0].CUDA.V.GPUDirectRDMA = name, attr
+		}
+	}
+	noCUDA := absent[int]()
+	runCases(t, "gpu-direct-attribute", []verdictCase{
+		{"supported", nil, "GPU0", Pass, "on the GPU's side", ""},
+		{"GeForce", named("NVIDIA GeForce RTX 4090", known(0)), "GPU0", Fail, "by design", "through the CPU"},
+		{"GB10", named("NVIDIA GB10", known(0)), "GPU0", Fail, "by design", "ibv_reg_mr"},
+		{"CUDA allows a GeForce", named("NVIDIA GeForce RTX 9090", known(1)), "GPU0", Pass, "", ""},
+		{"GeForce, CUDA not asked", named("NVIDIA GeForce RTX 4090", noCUDA), "GPU0", Warn, "of this class", "could not be asked"},
+		{"not for VMM", func(m *topo.Machine) { m.GPU.GPUs[0].CUDA.V.RDMAWithVMM.V = 0 }, "GPU0", Info, "not for that of cuMemCreate", ""},
+		{"another, CUDA not asked", named("NVIDIA H100", noCUDA), "GPU0", Unknown, "no CUDA driver library", ""},
+	})
+}
+
+func TestEFAPeermem(t *testing.T) {
+	efa := func(m *topo.Machine) { nic(m).Transport = known(rdma.EFA) }
+	runCases(t, "efa-peermem", []verdictCase{
+		{"loaded", func(m *topo.Machine) {
+			efa(m)
+			m.Host.Modules.V = append(m.Host.Modules.V, host.Module{Name: "efa_nv_peermem"})
+		}, "mlx5_0", Pass, "loaded", ""},
+		{"not loaded", efa, "mlx5_0", Info, "DMA-BUF does without", ""},
+		{"another NIC", nil, "mlx5_0", NotApplicable, "not an EFA", ""},
+		{"denied", func(m *topo.Machine) { efa(m); denied(&m.Host.Modules) }, "mlx5_0", Unknown, "cannot tell", ""},
+	})
+}

@@ -1,0 +1,98 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/pci"
+)
+
+var pciePayload = Check{
+	ID: "pcie-payload", Title: "no device sends larger PCIe packets than the path to its peer takes", Area: AreaPCIe,
+	Severity: SeverityError, Rung: RungPath,
+	Why: "Behind a switch, a NIC's write reaches the GPU as it was sent. A port or device whose Max_Payload_Size is smaller drops it as malformed, which is a fatal error. A payload size of 128 bytes costs a tenth of the bandwidth.",
+	Fix: []string{"Boot with pci=pcie_bus_safe, which gives every device of a tree the largest size that all of them take"},
+	Refs: []string{
+		"https://docs.kernel.org/admin-guide/kernel-parameters.html",
+		"https://docs.kernel.org/driver-api/pci/p2pdma.html",
+	},
+	Subjects: EachPair,
+	Eval:     evalPayload,
+}
+
+func evalPayload(c *Case) {
+	if c.Platform.Virt == Guest {
+		c.NotApplicable("a guest sees emulated registers: the host sets packet sizes")
+		return
+	}
+	g, _ := c.Graph.Device(c.Subject.Pair.GPU)
+	end, ok := c.pathEnd(c.Subject.NIC)
+	if g.Addr == nil || !ok {
+		c.NotApplicable("no PCI function is known for both ends")
+		return
+	}
+	common := c.Graph.Common(*g.Addr, end)
+	if common == nil {
+		// Between root ports the root complex may cut packets to size.
+		c.NotApplicable("GPU and NIC share no switch: the root complex cuts packets to size")
+		return
+	}
+	gpu, nic := c.physical(*g.Addr), c.physical(end)
+	path := append([]*pci.Function{gpu, nic, common}, c.Graph.Bridges(*g.Addr, end)...)
+	var smallest *pci.Function
+	least, most := 0, 0 // bytes in force, and what all of the path support
+	for _, f := range path {
+		size, _ := Need(c, "Max_Payload_Size of "+f.Address.String(), f.Config.MPSBytes, f.Dir)
+		if size == 0 {
+			c.NotApplicable("%s is not a PCI Express device", f.Address)
+			return
+		}
+		if smallest == nil || size < least {
+			smallest, least = f, size
+		}
+		if can := f.Config.MPSSupportedBytes.Or(0); most == 0 || can < most {
+			most = can
+		}
+	}
+	for _, sender := range []*pci.Function{nic, gpu} {
+		if size := sender.Config.MPSBytes.V; size > least {
+			c.Fail("%s sends packets of up to %d bytes, and %s on the path takes %d", sender.Address, size, smallest.Address, least)
+			fixPayload(c)
+			return
+		}
+	}
+	const small = 128
+	if least == small && most > small {
+		c.Lower(SeverityWarning)
+		c.Warn("packets carry %d bytes where all of the path take %d: about a tenth of the bandwidth is lost", least, most)
+		fixPayload(c)
+		return
+	}
+	c.Pass("%d bytes", least)
+}
+
+// fixPayload: pcie_bus_perf is the option that makes sizes differ on purpose.
+func fixPayload(c *Case) {
+	line, state := See(c, "kernel command line", c.Machine.Host.CommandLine)
+	if state == fact.Known && strings.Contains(line, "pcie_bus_perf") {
+		c.Fix("Replace pci=pcie_bus_perf by pci=pcie_bus_safe on the kernel command line: it lets sizes differ, and forbids peer-to-peer")
+	} else {
+		c.Fix("Add 'pci=pcie_bus_safe' to GRUB_CMDLINE_LINUX in /etc/default/grub, or set the Max Payload Size in the BIOS to Auto")
+	}
+	c.Fix("Then: sudo update-grub (RHEL: sudo grub2-mkconfig -o /boot/grub2/grub.cfg), and reboot",
+		fmt.Sprintf("See: sudo lspci -vv -s %s | grep MaxPayload", c.Subject.GPU.Addr))
+}
+
+// physical is the function that owns the link: a VF's physical function, where
+// it is in sight.
+func (n *Node) physical(a pci.Address) *pci.Function {
+	f := n.Graph.Function(a)
+	if f == nil {
+		return &pci.Function{Address: a}
+	}
+	if pf, ok := f.PhysFn.Get(); ok && n.Graph.Function(pf) != nil {
+		return n.Graph.Function(pf)
+	}
+	return f
+}
