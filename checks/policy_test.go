@@ -2,9 +2,12 @@ package checks
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
@@ -87,6 +90,58 @@ func TestBadPolicies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The policy that a node gets is valid and met by it, and a machine that was not
+// seen whole gets none.
+func TestPolicyOf(t *testing.T) {
+	m := goodNode()
+	nic(m).Firmware = known("28.39.1002")
+	text, err := PolicyOf(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := mustPolicy(t, string(text))
+	one := 1
+	want := Expect{GPUs: GPUExpect{Count: &one, Model: "NVIDIA H100 80GB HBM3"},
+		NICs: NICExpect{Count: &one, Model: "ConnectX-7", RateGbps: 400, Firmware: "28.39.1002"}, Path: topo.ClassPIX}
+	if diff := cmp.Diff(want, p.Expect); diff != "" {
+		t.Error(diff)
+	}
+	for _, f := range mustRun(t, m, Options{Policy: p, Only: []string{"policy", "gpu-nic-path"}}).Findings {
+		if f.Verdict != Pass {
+			t.Errorf("%s %s: %s %s", f.Check, f.Subject, f.Verdict, f.Message)
+		}
+	}
+	// Models that differ, a port that is down: nothing is promised of them.
+	m.RDMA.Devices = append(m.RDMA.Devices, goodNIC("mlx5_1", nicAddr, "ens2"))
+	m.RDMA.Devices[1].Model = known(rdma.Model{Name: "ConnectX-8"})
+	port(m).State, m.RDMA.Devices[1].Ports[0].State = known("DOWN"), known("DOWN")
+	if text, err = PolicyOf(m); err != nil {
+		t.Fatal(err)
+	}
+	if e := mustPolicy(t, string(text)).Expect.NICs; *e.Count != 2 || e.Model != "" || e.RateGbps != 0 {
+		t.Errorf("%+v", e)
+	}
+	m.Problems = []topo.Problem{{Part: "rdma", Reason: "timeout"}}
+	if _, err = PolicyOf(m); err == nil || !strings.Contains(err.Error(), "timeout") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What is shown as a policy is one.
+func TestPolicyExamples(t *testing.T) {
+	doc, err := os.ReadFile("../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(doc), "```yaml\n")
+	block, _, ok := strings.Cut(block, "```")
+	if !ok {
+		t.Fatal("docs/policy.md shows no policy")
+	}
+	mustPolicy(t, block)
+	mustPolicy(t, strings.ReplaceAll(policyTail, "\n# ", "\n"))
 }
 
 func FuzzParsePolicy(f *testing.F) {

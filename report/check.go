@@ -30,8 +30,8 @@ func NewCheck(m *topo.Machine, o checks.Outcome, version string) *Check {
 		Summary:  Summary{Node: nodeLine(m), Counts: map[string]int{}},
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
 		Ladders:  append([]checks.Ladder{}, o.Ladders...),
-		NotSeen:  []string{},
 		Rules:    o.Rules,
+		NotSeen:  []string{},
 		Machine:  m,
 	}
 	for v := checks.Unknown; v <= checks.Blocked; v++ {

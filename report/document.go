@@ -52,9 +52,9 @@ type Check struct {
 
 // Summary says in a line each what the node is and how the checks came out.
 type Summary struct {
-	Node   string         `json:"node"`             // "2 x NVIDIA H200, no RDMA NIC; driver 580.159.04 (open), kernel 6.18; KVM guest"
-	Counts map[string]int `json:"counts"`           // of every verdict, 0 included; without findings that a waiver accepts
-	Waived int            `json:"waived,omitempty"` // findings that one accepts
+	Node   string         `json:"node"`   // "2 x NVIDIA H200, no RDMA NIC; driver 580.159.04 (open), kernel 6.18; KVM guest"
+	Counts map[string]int `json:"counts"` // of every verdict, 0 included, without those that a waiver accepts
+	Waived int            `json:"waived"` // findings that a waiver accepts
 }
 
 // Topo is the document of "gdrcheck topo".

@@ -58,7 +58,7 @@ func identifying() *recording {
 			"/sys/class/net/enxb83fd2abcdef/address":                textFile("b8:3f:d2:ab:cd:ef\n"),
 			"/sys/class/net/ib0/address":                            textFile("00:00:10:49:fe:80:00:00:00:00:00:00:b8:3f:d2:03:00:ab:cd:ef\n"),
 			"/sys/class/net/lo/address":                             textFile("00:00:00:00:00:00\n"),
-			"/proc/driver/nvidia/gpus/0000:3a:00.0/information":     textFile("GPU UUID: \t GPU-6e04217e-a221-98fb-1f57-cac610cc6b7b\nBus Location: \t 0000:3a:00.0\n"),
+			"/proc/driver/nvidia/gpus/0000:3a:00.0/information":     textFile("GPU UUID: \t GPU-6e04217e-a221-98fb-1f57-cac610cc6b7b\nBus Location: \t 0000:3a:00.0\nSerial Number: 1653222001234\n"),
 			"/sys/bus/pci/devices/0000:3a:00.0/resource":            textFile("0x0000104002000000 0x0000104002ffffff 0x000000000014220c\n"),
 			"/lib/modules/6.8.0-45-acme7-generic/modules.dep":       textFile("kernel/a.ko:\n"),
 			"/lib/modules/6.8.0-45-acme7-generic/updates/dkms/x.ko": {Base64: module},
@@ -126,7 +126,7 @@ func TestRedactLeavesNobody(t *testing.T) {
 	for _, secret := range []string{
 		"node17", "jane", "roe.example", "acme", "4711", "filer", "secretlayer", "mt2137x9", "10.1.2.3",
 		"11111111-2222", "6e04217e", "b83fd2", "b8:3f:d2", "b83f:d203", "ba3f:d2ff", "0a01:0203", "2a01:0488", "a1a1a1a1",
-		"\xef\xcd\xab\x00\x03\xd2\x3f\xb8",
+		"1653222001234", "\xef\xcd\xab\x00\x03\xd2\x3f\xb8",
 	} {
 		if !strings.Contains(was, secret) {
 			t.Errorf("the test's machine has no %q", secret)

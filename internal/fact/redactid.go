@@ -69,6 +69,7 @@ var identifiers = regexp.MustCompile(`(?i)` +
 	`|(?P<hex>\b[0-9a-f]{32,64}\b)` +
 	`|(?P<netdev>\b(?:enx|wlx|ibx|rocex|iwx|opax)[0-9a-f]{12,16})` +
 	`|(?P<login>\([\w.+-]+@[\w.-]*\))` +
+	`|(?P<serial>\bserial(?: number)?[ :=#]+[0-9a-z]{6,})` +
 	`|(?P<home>/home/[^/\s"':]+)`)
 
 var identifierKinds = identifiers.SubexpNames()
@@ -135,6 +136,12 @@ func (r *redactor) replace(kind, s string) string {
 			return low[:i] + hex.EncodeToString(r.eui64(b))
 		}
 		return low[:i] + r.identifier("netdev", low[i:], func(b []byte) string { return hex.EncodeToString(b)[:len(low)-i] })
+	case "serial":
+		i := strings.LastIndexAny(s, " :=#") + 1
+		if !strings.ContainsAny(s[i:], "0123456789") {
+			return s // the word after it, as in "serial console"
+		}
+		return s[:i] + r.identifier("serial", s[i:], func(b []byte) string { return "x" + hex.EncodeToString(b[:4]) })
 	case "login":
 		return "(user@host)"
 	case "home":
