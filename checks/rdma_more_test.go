@@ -89,6 +89,8 @@ func TestRDMAMTU(t *testing.T) {
 		{"full", mtu(4096, 4200), "mlx5_0/1", Pass, "4096", ""},
 		{"jumbo", mtu(4096, 9000), "mlx5_0/1", Pass, "4096", ""},
 		{"small on all", mtu(1024, 1500), "mlx5_0/1", Info, "ip link set ens1 mtu 9000", ""},
+		{"not enough for 4096", mtu(2048, 4150), "mlx5_0/1", Info, "2048 on all alike", ""},
+		{"as its sibling", all2(mtu(4096, 9000), secondPort(func(*rdma.Device) {})), "mlx5_0/1", Pass, "4096", ""},
 		{"changed without the port", mtu(1024, 9000), "mlx5_0/1", Warn, "allows 4096", "ip link set ens1 down"},
 		{"the NIC can do no more", all2(mtu(2048, 9000), func(m *topo.Machine) { port(m).MaxMTU.V = 2048 }), "mlx5_0/1", Pass, "2048", ""},
 		{"below a sibling", all2(mtu(4096, 9000), secondPort(func(d *rdma.Device) { d.Ports[0].ActiveMTU.V = 1024 }), func(m *topo.Machine) { m.RDMA.NetDevs[1].MTU = known(1500) }), "mlx5_1/1", Warn, "1024, while mlx5_0/1 has 4096", "ip link set ens2 mtu 9000"},
