@@ -167,6 +167,15 @@ func TestNVregOptions(t *testing.T) {
 		{"text waits for a reboot", option("NVreg_RegistryDwords", `"PeerMappingOverride=1;"`), "node", Warn, "waits for a reboot", "reboot"},
 		{"does not exist", option("NVreg_EnableGPUReset", "1"), "node", Warn, "does not exist in the driver", "/etc/modprobe.d/nvidia.conf:3"},
 		{"not shown", option("NVreg_SomethingNew", "1"), "node", Info, "may have no effect", ""},
+		{"newer than the driver", all2(option("NVreg_CoherentGPUMemoryMode", "driver"), func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = "570.124.06" }), "node", Warn, "came with driver R580", "Remove NVreg_CoherentGPUMemoryMode"},
+		{"removed from the driver", all2(option("NVreg_GrdmaPciTopoCheckOverride", "1"), func(m *topo.Machine) {
+			m.GPU.NVIDIA.Version.V = "595.45.04"
+			delete(m.GPU.NVIDIA.Params.V, "GrdmaPciTopoCheckOverride")
+		}), "node", Warn, "was removed with driver R595", "/etc/modprobe.d/nvidia.conf:3"},
+		{"of other drivers", option("NVreg_TCEBypassMode", "1"), "node", Warn, "an option of other drivers", "Remove"},
+		{"not shown by any", option("NVreg_RegisterForACPIEvents", "1"), "node", Pass, "", ""},
+		{"weakens security", live("RmProfilingAdminOnly", "0"), "node", Info, "NVreg_RestrictProfilingToAdminUsers=0 weakens security", ""},
+		{"weakens security more", live("InitializeSystemMemoryAllocations", "0"), "node", Info, "what others left", ""},
 		{"PeerMappingOverride", live("RegistryDwords", `"PeerMappingOverride=1;"`), "node", Info, "IBGDA", ""},
 		{"topology check overridden", live("GrdmaPciTopoCheckOverride", "1"), "node", Info, "skips", ""},
 		{"topology check refuses", live("GrdmaPciTopoCheckOverride", "2"), "node", Warn, "refuses every DMA-BUF", "reboot"},
@@ -177,6 +186,13 @@ func TestNVregOptions(t *testing.T) {
 		{"modprobe.d unreadable", func(m *topo.Machine) { denied(&m.Host.Modprobe) }, "node", Unknown, "may not be read", ""},
 		{"no driver", func(m *topo.Machine) { m.GPU.NVIDIA.Params = absent[map[string]string]() }, "node", NotApplicable, "not loaded", ""},
 	})
+}
+
+func gdrdrvFile(flavour, vermagic string) func(*topo.Machine) {
+	return func(m *topo.Machine) {
+		m.Host.ModuleFiles = []host.ModuleFile{{Name: "gdrdrv", Path: known("/lib/modules/x/gdrdrv.ko"), Version: known("2.5"), VerMagic: known(vermagic),
+			Description: known("GDRCopy kernel-mode driver built for " + flavour + " NVIDIA driver")}}
+	}
 }
 
 func TestGDRDrv(t *testing.T) {
@@ -202,6 +218,10 @@ func TestGDRDrv(t *testing.T) {
 		{"no number", loaded("2.5", 0, there), "node", Warn, "no device number", "rmmod gdrdrv"},
 		{"too old for the driver", loaded("2.4.1", 239, there), "node", Warn, "fails on GPU drivers from R560 on", "2.4.2"},
 		{"old driver with it", all2(loaded("2.4.1", 239, there), func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = "550.54.15" }), "node", Pass, "", ""},
+		{"built for the open driver", all2(proprietary, gdrdrvFile("opensource", "6.8.0-45-generic SMP")), "node", Warn, "built for the open GPU driver", "dkms build gdrdrv/2.5 --force"},
+		{"built for the open driver, on it", gdrdrvFile("opensource", "6.8.0-45-generic SMP"), "node", Info, "not loaded", ""},
+		{"built for the proprietary one", all2(proprietary, gdrdrvFile("proprietary", "6.8.0-45-generic SMP")), "node", Info, "not loaded", ""},
+		{"built for another kernel", gdrdrvFile("opensource", "6.8.0-31-generic SMP"), "node", Warn, "built for kernel 6.8.0-31-generic", "dkms"},
 		{"modules not seen", func(m *topo.Machine) { denied(&m.Host.Modules) }, "node", Unknown, "may not be read", ""},
 		{"nodes not seen", all2(loaded("2.5", 239, there), func(m *topo.Machine) { m.Host.Nodes = nil }), "node", Unknown, "no device nodes were seen", ""},
 	})
@@ -214,8 +234,16 @@ func TestMemlock(t *testing.T) {
 		}
 	}
 	const unlimited = 1<<64 - 1
+	service := func(name string, bytes uint64) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			m.Host.Services = []host.Service{{Name: name, PID: 812, Memlock: known(bytes)}}
+		}
+	}
 	runCases(t, "memlock", []verdictCase{
 		{"unlimited", nil, "node", Pass, "unlimited", ""},
+		{"slurmd's is low", service("slurmd", 8<<20), "node", Warn, "slurmd, which hands its limits to its jobs, may lock only 8 MiB", "slurmd.service.d/memlock.conf"},
+		{"slurmd's is unlimited", service("slurmd", unlimited), "node", Pass, "unlimited", ""},
+		{"each container has its own", service("containerd", 8<<20), "node", Pass, "unlimited", ""},
 		{"enough", limit(64<<30, 64<<30, 0), "node", Pass, "64 GiB", ""},
 		{"the usual default", limit(8<<20, 8<<20, 0), "node", Warn, "only 8 MiB", "limits.d"},
 		{"may be raised", limit(8<<20, unlimited, 0), "node", Warn, "only 8 MiB", "ulimit -l unlimited"},

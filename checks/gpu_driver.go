@@ -31,16 +31,18 @@ func evalGPUDriver(c *Case) {
 		c.Want("%s", version)
 		if lib.DriverVersion != "" && lib.DriverVersion != version {
 			c.Warn("the loaded driver is %s, and the libraries say %s", version, lib.DriverVersion)
-			c.Fix("The driver was updated and not loaded anew: reboot, or unload all nvidia modules and load them",
-				"In a container: start it with the NVIDIA container toolkit, which brings the host's libraries")
+			c.Fix("The driver was updated and not loaded anew; \"driver is in use\" means that others hold it:")
+			c.Fix(c.reloadGPU()...)
+			c.Fix("In a container: start it with the NVIDIA container toolkit, which brings the host's libraries")
 			return
 		}
 	}
 	if nv.NVML.State == fact.Failed {
 		See(c, "NVML", nv.NVML)
 		c.Warn("the driver's libraries do not start%s", because(nv.NVML.Reason))
-		c.Fix("See: nvidia-smi", "If it tells of a version mismatch: the driver was updated and not loaded anew; reboot",
-			"In a container: start it with the NVIDIA container toolkit, which brings the host's libraries")
+		c.Fix("See: nvidia-smi", "If it tells of a version mismatch, the driver was updated and not loaded anew; \"driver is in use\" means that others hold it:")
+		c.Fix(c.reloadGPU()...)
+		c.Fix("In a container: start it with the NVIDIA container toolkit, which brings the host's libraries")
 		return
 	}
 	th := c.Thresholds

@@ -53,6 +53,10 @@ var ibgda = Check{
 			c.Info("every user may map mlx5's registers (PeerMappingOverride=1); for GPUDirect Async, stream memory operations are off (NVreg_EnableStreamMemOPs=1 switches them on)")
 		case peerMappingOverride(params["RegistryDwords"]):
 			c.Pass("mlx5, and every user may map its registers (PeerMappingOverride=1)")
+		case c.Machine.Host.Root.State == fact.Known && !c.Machine.Host.Root.V:
+			c.Row("RegistryDwords", orElse(strings.Trim(params["RegistryDwords"], `"`), `""`), paramsFile)
+			c.Want("PeerMappingOverride=1, for users that are not root")
+			c.Info("not for this user: PeerMappingOverride is 0, the safe default, so that only root may map the NIC's registers; NVSHMEM uses its CPU-assisted handler")
 		default:
 			c.Row("RegistryDwords", orElse(strings.Trim(params["RegistryDwords"], `"`), `""`), paramsFile)
 			c.Info("for root; other users' processes use the CPU-assisted handler (PeerMappingOverride is 0, which is the safe default)")

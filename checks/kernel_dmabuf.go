@@ -18,6 +18,7 @@ var kernelDMABuf = Check{
 		"https://github.com/torvalds/linux/blob/master/drivers/infiniband/hw/mlx5/mr.c",
 		"https://github.com/siderolabs/talos/issues/12021",
 		"https://github.com/ROCm/rocm-systems/issues/3258",
+		"https://github.com/ROCm/mori/issues/560",
 	},
 	Subjects: TheNode,
 	Eval:     evalKernelDMABuf,
@@ -59,8 +60,20 @@ func evalKernelDMABuf(c *Case) {
 	default:
 		c.Fail("the kernel was built without %s: no DMA-BUF, and no peer memory module is loaded", strings.Join(missing, ", "))
 		c.Fix("Boot a kernel that has "+strings.Join(missing, "=y, ")+"=y (this is "+release+"); those of Ubuntu 22.04 HWE, RHEL 9.2 and newer have them",
-			"Or install DOCA-OFED (NVIDIA: then reinstall the GPU driver and sudo modprobe nvidia-peermem; AMD: amdgpu-dkms)")
+			otherThanDMABuf(pairs, release))
 	}
+}
+
+// otherThanDMABuf names the peer memory client as the other way, where there is one.
+func otherThanDMABuf(pairs []Subject, release string) string {
+	const gplOnly = "6.3" // the kernel from which amdgpu can no longer look its symbol up
+	switch {
+	case pairs[0].GPU.Vendor == gpu.VendorNVIDIA:
+		return "Or install DOCA-OFED, then reinstall the GPU driver and sudo modprobe nvidia-peermem"
+	case older(release, gplOnly):
+		return "Or install DOCA-OFED and amdgpu-dkms, whose peer memory client needs none of them"
+	}
+	return "There is no other way: on kernel 6.3 and newer amdgpu's peer memory client never registers with OFED, also that of amdgpu-dkms"
 }
 
 // dmabufOptions are the options that the GPUs and NICs here need. What

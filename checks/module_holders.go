@@ -8,7 +8,7 @@ import (
 )
 
 var moduleHolders = Check{
-	ID: "module-holders", Title: "nothing stands in the way of reloading the drivers when that is needed", Area: AreaDriver, Severity: SeverityWarning,
+	ID: "module-holders", Title: "nothing stands in the way of reloading the drivers", Area: AreaDriver, Severity: SeverityInfo,
 	Why: "A module that others hold cannot be unloaded: an update of the GPU driver ends with \"driver is in use\", one of DOCA-OFED with \"module is in use\", and the old driver stays in force.",
 	Fix: []string{"Unload the holders first, or reboot"},
 	Refs: []string{
@@ -38,15 +38,7 @@ func evalHolders(c *Case) {
 		slices.Sort(rdmaHolders)
 		rdmaHolders = slices.Compact(rdmaHolders)
 	}
-	nvml := c.Machine.GPU.NVIDIA.NVML
 	switch {
-	case nvml.State == fact.Failed && strings.Contains(strings.ToLower(nvml.Reason), "mismatch"):
-		See(c, "NVML", nvml)
-		c.Want("the version of the driver that is loaded")
-		c.Warn("the GPU driver was updated and not reloaded; held by: %s", orElse(strings.Join(gpuHolders, ", "), "programs that use a GPU"))
-		c.Fix("Stop what uses the GPUs: sudo systemctl stop nvidia-persistenced nvidia-fabricmanager; sudo fuser -v /dev/nvidia*",
-			strings.TrimSpace("Unload: sudo modprobe -r "+strings.Join(append(gpuHolders, "nvidia_uvm nvidia_drm nvidia_modeset nvidia"), " ")+" && sudo modprobe nvidia"),
-			"Or reboot")
 	case len(gpuHolders) == 0 && len(rdmaHolders) == 0:
 		c.Pass("no module outside of the drivers themselves holds them")
 	default:
@@ -58,6 +50,16 @@ func evalHolders(c *Case) {
 			text = append(text, "to reload DOCA-OFED, unload first: "+strings.Join(rdmaHolders, ", "))
 		}
 		c.Info("%s", strings.Join(text, "; "))
+	}
+}
+
+// reloadGPU are the steps that load the GPU driver anew without a reboot.
+func (n *Node) reloadGPU() []string {
+	holders := n.holdersOf("nvidia").V
+	holders = slices.DeleteFunc(holders, func(h string) bool { return !slices.Contains(unloadFirst["nvidia"], h) })
+	return []string{
+		"Stop what uses the GPUs: sudo systemctl stop nvidia-persistenced nvidia-fabricmanager; sudo fuser -v /dev/nvidia*",
+		"sudo modprobe -r " + strings.Join(append(holders, "nvidia_uvm nvidia_drm nvidia_modeset nvidia"), " ") + " && sudo modprobe nvidia; or reboot",
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/host"
 )
 
 var moduleSignature = Check{
@@ -60,6 +61,11 @@ func evalSignature(c *Case) {
 	case len(unsigned) > 0:
 		c.Warn("Secure Boot is on, and modules are not signed: %s cannot be loaded", strings.Join(unsigned, ", "))
 		c.Fix("Build anew with the key that the GPU driver is signed with: sudo dkms status")
+		c.Fix(enrol...)
+	case len(refused) > 0 && len(c.logOf("", host.LogUnsigned)) > 0:
+		e := c.logOf("", host.LogUnsigned)[0]
+		c.Row("kernel log, "+sinceBoot(e), e.Text, c.Machine.Host.KernelLog.Source)
+		c.Fail("Secure Boot is on, the GPU driver is not loaded, and the kernel has refused a module for its signature")
 		c.Fix(enrol...)
 	case len(refused) > 0:
 		c.Warn("Secure Boot is on and the GPU driver is not loaded though its module is there: its key may not be enrolled")

@@ -32,6 +32,12 @@ func unloaded(change ...func(map[string]*host.ModuleFile)) func(*topo.Machine) {
 	}
 }
 
+func logged(kind host.LogKind, text, module string) func(*topo.Machine) {
+	return func(m *topo.Machine) {
+		m.Host.KernelLog.V.Events = append(m.Host.KernelLog.V.Events, host.LogEvent{Kind: kind, Text: text, Module: module, Count: 1, SinceBootSec: 60})
+	}
+}
+
 func noDMABuf(m *topo.Machine) { all2(noCUDA, proprietary)(m) }
 
 func peerSymbol(has bool) func(*topo.Machine) {
@@ -67,6 +73,8 @@ func TestPeermemLoad(t *testing.T) {
 		{"no file, DMA-BUF works", unloaded(noFile), "node", Info, "no such module", ""},
 		{"packed, the kernel has no symbol", all2(unloaded(packed), noDMABuf, peerSymbol(false)), "node", Fail, "no peer memory interface", "doca-ofed"},
 		{"packed, the kernel has the symbol", all2(unloaded(packed), peerSymbol(true)), "node", Unknown, "compressed", ""},
+		{"packed, the kernel has said it", all2(unloaded(packed), noDMABuf, peerSymbol(true), logged(host.LogSymbolVersion, "nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client", "nvidia_peermem")), "node", Fail, "disagrees about version", "after DOCA-OFED"},
+		{"packed, the kernel has said it of another", all2(unloaded(packed), peerSymbol(true), logged(host.LogSymbolVersion, "mlx5_ib: disagrees", "mlx5_ib")), "node", Unknown, "compressed", ""},
 		{"the core's files unread, the kernel has it", all2(unloaded(func(f files) {
 			f["ib_core"].PeerMemory, f["ib_uverbs"].PeerMemory = fact.Value[host.PeerMemory]{}, fact.Value[host.PeerMemory]{}
 		}), peerSymbol(true)), "node", Pass, "nothing keeps it", ""},
@@ -116,9 +124,6 @@ func TestModuleHolders(t *testing.T) {
 	load := func(list ...host.Module) func(*topo.Machine) {
 		return func(m *topo.Machine) { m.Host.Modules.V = list }
 	}
-	mismatch := func(m *topo.Machine) {
-		m.GPU.NVIDIA.NVML = fact.Missing[gpu.NVMLSystem](fact.Failed, "nvml:nvmlInit_v2", "Driver/library version mismatch")
-	}
 	held := host.Module{Name: "nvidia", Holders: []string{"gdrdrv", "nvidia_modeset", "nvidia_uvm"}}
 	ofed := host.Module{Name: "mlx5_core", Version: known("25.10-1.2.8")}
 	runCases(t, "module-holders", []verdictCase{
@@ -126,7 +131,6 @@ func TestModuleHolders(t *testing.T) {
 		{"GDRCopy", load(held), "node", Info, "unload first: gdrdrv", ""},
 		{"irdma holds a vendor's core", load(host.Module{Name: "nvidia"}, ofed, host.Module{Name: "ib_core", Holders: []string{"ib_uverbs", "irdma"}}), "node", Info, "to reload DOCA-OFED, unload first: irdma", ""},
 		{"irdma on the kernel's own core", load(host.Module{Name: "nvidia"}, host.Module{Name: "ib_core", Holders: []string{"irdma"}}), "node", Pass, "", ""},
-		{"updated and not reloaded", all2(load(held), mismatch), "node", Warn, "held by: gdrdrv", "modprobe -r gdrdrv nvidia_uvm"},
 		{"no driver", load(), "node", NotApplicable, "not loaded", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.Modules) }, "node", Unknown, "may not be read", ""},
 	})
@@ -151,6 +155,7 @@ func TestModuleSignature(t *testing.T) {
 		{"GPU driver unsigned", boot(false, known(false)), "node", Fail, "not signed (nvidia, gdrdrv)", "mokutil --import"},
 		{"another unsigned", boot(true, known(false)), "node", Warn, "gdrdrv cannot be loaded", "mokutil"},
 		{"signed and not loaded", boot(false, known(true)), "node", Warn, "may not be enrolled", "Key was rejected"},
+		{"refused, says the kernel", all2(boot(false, known(true)), logged(host.LogUnsigned, "Loading of module with unavailable key is rejected", "")), "node", Fail, "has refused a module", "mokutil"},
 		{"too large to open", boot(false, fact.Missing[bool](fact.Unsupported, "nvidia.ko", "too large")), "node", Warn, "may not be enrolled", ""},
 		{"modules not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.Modules) }), "node", Unknown, "may not be read", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.SecureBoot) }, "node", Unknown, "may not be read", ""},
@@ -199,7 +204,8 @@ func TestKernelDMABuf(t *testing.T) {
 		}), "node", Pass, "", ""},
 		{"no framework", all2(options("CONFIG_DMA_SHARED_BUFFER", "n"), noPeermem), "node", Fail, "CONFIG_DMA_SHARED_BUFFER", ""},
 		{"AMD", all2(amdGPU, amd), "node", Pass, "CONFIG_HSA_AMD_P2P", ""},
-		{"AMD without P2PDMA", all2(amdGPU, amd, options("CONFIG_PCI_P2PDMA", "n")), "node", Fail, "CONFIG_PCI_P2PDMA", "amdgpu-dkms"},
+		{"AMD without P2PDMA", all2(amdGPU, amd, options("CONFIG_PCI_P2PDMA", "n")), "node", Fail, "CONFIG_PCI_P2PDMA", "no other way"},
+		{"AMD without P2PDMA on an older kernel", all2(amdGPU, amd, options("CONFIG_PCI_P2PDMA", "n"), kernel("6.2.0")), "node", Fail, "CONFIG_PCI_P2PDMA", "amdgpu-dkms"},
 		{"AMD without, with a client", all2(amdGPU, amd, options("CONFIG_PCI_P2PDMA", "n"), func(m *topo.Machine) { m.Host.MemoryPeers = known([]string{"amdkfd"}) }), "node", Info, "a peer memory module", ""},
 		{"old kernel", kernel("5.4.0"), "node", NotApplicable, "too old", ""},
 		{"no pair", func(m *topo.Machine) { m.GPU.GPUs = nil }, "node", NotApplicable, "no GPU and NIC", ""},
@@ -251,6 +257,7 @@ func TestIBGDA(t *testing.T) {
 	memops := func(m *topo.Machine) { m.GPU.NVIDIA.Params.V["EnableStreamMemOPs"] = "1" }
 	runCases(t, "ibgda", []verdictCase{
 		{"the default", nil, "node", Info, "for root", ""},
+		{"not root", func(m *topo.Machine) { m.Host.Root.V = false }, "node", Info, "not for this user", ""},
 		{"another number", dwords(`"PeerMappingOverride=10"`), "node", Info, "for root", ""},
 		{"open to all", all2(dwords(`"RMForceStaticBar1=1; PeerMappingOverride=0x1;"`), memops), "node", Pass, "every user", ""},
 		{"without memory operations", dwords(`"PeerMappingOverride=1"`), "node", Info, "NVreg_EnableStreamMemOPs=1", ""},
@@ -297,4 +304,13 @@ func TestDMABufAll(t *testing.T) {
 	if got := (&Case{Node: n, check: &peermemLoad}).dmabufAll(); got != dontKnow {
 		t.Errorf("got %d", got)
 	}
+}
+
+func TestPeermemContexts(t *testing.T) {
+	runCases(t, "peermem-contexts", []verdictCase{
+		{"none", nil, "node", Pass, "no such message", ""},
+		{"some", logged(host.LogPeermemContext, "nv_get_p2p_free_callback: detected invalid context, skipping further processing", ""), "node", Info, "harmless", ""},
+		{"not loaded", noPeermem, "node", NotApplicable, "not loaded", ""},
+		{"not seen", func(m *topo.Machine) { denied(&m.Host.KernelLog) }, "node", Unknown, "may not be read", ""},
+	})
 }

@@ -165,6 +165,15 @@ func obstacleBySymbol(c *Case, file host.ModuleFile, symbol fact.Value[bool]) *o
 			"Install DOCA-OFED (package doca-ofed), then reinstall the GPU driver's kernel modules",
 		}}
 	}
+	for _, e := range c.logOf("", host.LogSymbolVersion, host.LogSymbolUnknown, host.LogVersionMagic) {
+		if e.Module == "nvidia_peermem" {
+			c.Row("kernel log, "+sinceBoot(e), e.Text, c.Machine.Host.KernelLog.Source)
+			c.Want("no complaint")
+			return &obstacle{text: "when it was last tried the kernel said: " + e.Text, fix: []string{
+				"Build it anew against this kernel and its RDMA core: reinstall the GPU driver's kernel modules after DOCA-OFED, then: sudo depmod -a && sudo modprobe nvidia-peermem",
+			}}
+		}
+	}
 	Need(c, "what nvidia-peermem's file needs", file.PeerMemory)
 	c.Unknown("cannot tell what nvidia-peermem's file needs")
 	panic(stop{})

@@ -60,6 +60,18 @@ func evalCharDevice(c *Case) {
 		}
 		return
 	}
+	if nic.Verbs.State == fact.Denied {
+		// The mode bits admit it: something above them does not.
+		See(c, "ibv_open_device", nic.Verbs)
+		c.Want("opened")
+		c.Fail("%s is there, but opening it is refused: the device cgroup or a security module does not admit it", path)
+		if c.Platform.Container != "" {
+			c.Fix(fmt.Sprintf("Start the container with --device=%s (each NIC's own; a mounted /dev is not enough), or Kubernetes: a device plugin that gives all NICs to the pod", path))
+		} else {
+			c.Fix("A job's cgroup (Slurm: ConstrainDevices) must admit it: add /dev/infiniband/* to cgroup.conf's allowed devices, or look for a denial: sudo ausearch -m avc -ts recent; dmesg | grep -i apparmor")
+		}
+		return
+	}
 	if nic.Verbs.State == fact.Failed {
 		See(c, "ibv_open_device", nic.Verbs)
 		c.Warn("%s is there, but libibverbs could not open the device%s", path, because(nic.Verbs.Reason))

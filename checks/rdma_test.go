@@ -65,6 +65,8 @@ func TestRDMACharDevice(t *testing.T) {
 		{"missing in a tree without /dev", all2(missing, func(m *topo.Machine) { m.Origin = "tree" }), "mlx5_0", Unknown, "holds no device nodes", "live node"},
 		{"missing in a container", all2(missing, func(m *topo.Machine) { m.Host.Container = known("docker") }), "mlx5_0", Fail, "is missing", "--device=/dev/infiniband/uverbs0"},
 		{"not accessible", uverbs(func(c *rdma.CharDev) { c.Access.V = false }), "mlx5_0", Fail, "may not be opened", "chmod 666 /dev/infiniband/uverbs0"},
+		{"cgroup refuses", all2(func(m *topo.Machine) { denied(&nic(m).Verbs) }, func(m *topo.Machine) { m.Host.Container = known("docker") }), "mlx5_0", Fail, "device cgroup", "--device=/dev/infiniband/uverbs0"},
+		{"a job's cgroup refuses", func(m *topo.Machine) { denied(&nic(m).Verbs) }, "mlx5_0", Fail, "device cgroup", "ConstrainDevices"},
 		{"libibverbs fails", func(m *topo.Machine) {
 			nic(m).Verbs = fact.Missing[rdma.VerbsProbe](fact.Failed, "verbs:ibv_open_device", "no answer within 5s")
 		}, "mlx5_0", Warn, "could not open the device (no answer within 5s)", "ibv_devinfo -d mlx5_0"},

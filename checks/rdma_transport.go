@@ -1,7 +1,6 @@
 package checks
 
 import (
-	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
 )
 
@@ -12,7 +11,6 @@ var rdmaTransport = Check{
 	Refs: []string{
 		"https://docs.kernel.org/networking/devlink/devlink-params.html",
 		"https://github.com/aws/aws-ofi-nccl",
-		"https://github.com/openucx/ucx/issues/10966",
 	},
 	Subjects: EachRDMA,
 	Eval: func(c *Case) {
@@ -29,11 +27,7 @@ var rdmaTransport = Check{
 		case t == rdma.InfiniBand || t == rdma.RoCE:
 			c.Pass("%s", t)
 		case t == rdma.EFA:
-			if c.module("efa_nv_peermem").State == fact.Absent {
-				c.Info("EFA: reached through libfabric (NCCL: the aws-ofi-nccl plugin), with DMA-BUF; UCX looks for the module efa_nv_peermem, which is not loaded, and sees no GPUDirect RDMA")
-			} else {
-				c.Info("EFA: reached through libfabric (NCCL: the aws-ofi-nccl plugin)")
-			}
+			c.Info("EFA: reached through libfabric, which NCCL takes through the aws-ofi-nccl plugin")
 		case t == rdma.IWARP && c.matters(nic):
 			c.Warn("iWARP: NCCL and NVSHMEM do not use it")
 			if driver := nic.Driver.Or(""); driver == "ice" || driver == "irdma" || driver == "i40e" {

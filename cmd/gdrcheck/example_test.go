@@ -66,6 +66,7 @@ func exampleTree() render.Tree {
 		"/sys/class/dmi/id/sys_vendor":                                       "Example",
 		"/sys/class/dmi/id/product_name":                                     "8-GPU server",
 		"/sys/class/dmi/id/bios_version":                                     "1.0",
+		"/sys/firmware/acpi/pm_profile":                                      "4",
 		"/sys/kernel/security/lockdown":                                      "[none] integrity confidentiality",
 		"/boot/config-6.8.0-60-generic":                                      "CONFIG_PCI_P2PDMA=y\nCONFIG_DMA_SHARED_BUFFER=y\nCONFIG_DMABUF_MOVE_NOTIFY=y\nCONFIG_ZONE_DEVICE=y\nCONFIG_INFINIBAND=m\nCONFIG_INFINIBAND_USER_MEM=y\nCONFIG_INFINIBAND_ON_DEMAND_PAGING=y\n",
 		"/etc/modprobe.d/nvidia.conf":                                        "options nvidia NVreg_EnableStreamMemOPs=1\n",
