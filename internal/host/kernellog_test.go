@@ -42,7 +42,7 @@ func TestParseKernelLog(t *testing.T) {
 		if strings.Contains(e.Text, "train") || strings.Contains(e.Text, "pid=") {
 			t.Errorf("names a process: %q", e.Text)
 		}
-		e.Text, e.SinceBootSec = "", e.SinceBootSec-e.SinceBootSec
+		e.Text, e.SinceBootSec = "", 0
 		short = append(short, e)
 	}
 	want := []LogEvent{
