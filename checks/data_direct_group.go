@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 )
@@ -15,16 +16,20 @@ var dataDirectGroup = Check{
 		"https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/kernel-open/nvidia/nv-pci.c",
 		"https://github.com/meta-pytorch/torchcomms/issues/3104",
 	},
-	Subjects: EachPair,
+	Subjects: eachDataDirectPair,
 	Eval:     evalDataDirectGroup,
 }
 
+// eachDataDirectPair has the pairs whose NIC has a Data Direct function.
+func eachDataDirectPair(n *Node) []Subject {
+	return slices.DeleteFunc(EachPair(n), func(s Subject) bool {
+		a, ok := s.NIC.DataDirect.Get()
+		return !ok || n.Graph.Function(a) == nil
+	})
+}
+
 func evalDataDirectGroup(c *Case) {
-	end, ok := c.Subject.NIC.DataDirect.Get()
-	if !ok || c.Graph.Function(end) == nil {
-		c.NotApplicable("the NIC has no Data Direct function")
-		return
-	}
+	end := c.Subject.NIC.DataDirect.V
 	gpu := c.Graph.Function(c.Subject.GPU.Addr)
 	if gpu == nil || c.Platform.Virt == Guest {
 		c.NotApplicable("the host's IOMMU groups are not in sight")

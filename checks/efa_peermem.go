@@ -1,6 +1,8 @@
 package checks
 
 import (
+	"slices"
+
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
 )
@@ -13,13 +15,10 @@ var efaPeermem = Check{
 		"https://github.com/openucx/ucx/issues/10966",
 		"https://github.com/amzn/amzn-drivers",
 	},
-	Subjects: eachHardwareNIC,
+	Subjects: func(n *Node) []Subject {
+		return slices.DeleteFunc(eachHardwareNIC(n), func(s Subject) bool { return s.NIC.Transport.Or("") != rdma.EFA })
+	},
 	Eval: func(c *Case) {
-		transport, _ := Need(c, "transport", c.Subject.NIC.Transport)
-		if transport != rdma.EFA {
-			c.NotApplicable("not an EFA")
-			return
-		}
 		// gdr-way judges the way itself: here, missing is no fault.
 		if _, state := See(c, "efa_nv_peermem", c.module("efa_nv_peermem")); state == fact.Known {
 			c.Pass("loaded")

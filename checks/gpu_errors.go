@@ -98,10 +98,10 @@ func fixXid(c *Case, device string) {
 
 func xidText(e host.LogEvent) string {
 	name := "Xid " + fmt.Sprint(e.Code)
-	switch e.Kind {
-	case host.LogSXid:
+	if e.Kind == host.LogSXid {
 		name = "S" + name
-	case host.LogInitFailed:
+	}
+	if e.Kind == host.LogInitFailed {
 		name = "RmInitAdapter failed"
 	}
 	if e.Count > 1 {

@@ -247,7 +247,7 @@ func TestEFAPeermem(t *testing.T) {
 			m.Host.Modules.V = append(m.Host.Modules.V, host.Module{Name: "efa_nv_peermem"})
 		}, "mlx5_0", Pass, "loaded", ""},
 		{"not loaded", efa, "mlx5_0", Info, "DMA-BUF does without", ""},
-		{"another NIC", nil, "mlx5_0", NotApplicable, "not an EFA", ""},
+		{"another NIC", nil, nodeID, NotApplicable, "nothing", ""},
 		{"denied", func(m *topo.Machine) { efa(m); denied(&m.Host.Modules) }, "mlx5_0", Unknown, "cannot tell", ""},
 	})
 }

@@ -22,6 +22,9 @@ var moduleSignature = Check{
 }
 
 func evalSignature(c *Case) {
+	if c.module("nvidia").State == fact.Known {
+		c.Lower(SeverityWarning) // the kernel admitted the driver that matters
+	}
 	on, ok := Need(c, "Secure Boot", c.Machine.Host.SecureBoot)
 	if !ok || !on {
 		c.Pass("Secure Boot is off")

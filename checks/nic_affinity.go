@@ -6,7 +6,7 @@ import (
 )
 
 var nicAffinity = Check{
-	ID: "nic-affinity", Title: "each compute NIC serves one GPU", Area: AreaPCIe, Severity: SeverityInfo,
+	ID: "nic-affinity", Title: "there is a NIC nearest to each GPU that no other needs", Area: AreaPCIe, Severity: SeverityInfo,
 	DependsOn: []string{"gpu-present", "rdma-device-present"},
 	Why:       "A NIC that several GPUs have nearest is shared by them; one that no GPU has nearest stays idle unless a job asks for it.",
 	Fix:       []string{"See gdrcheck topo for the pairs, and give jobs their NICs accordingly"},
@@ -24,10 +24,20 @@ var nicAffinity = Check{
 			c.Info("idle: no GPU has it nearest")
 		case len(gpus) == 0:
 			c.NotApplicable("not a NIC for compute")
-		case len(gpus) > 1:
+		case len(gpus) > len(nearest(c, gpus)):
 			c.Info("shared by %s", strings.Join(gpus, ", "))
 		default:
-			c.Pass("nearest to %s", gpus[0])
+			c.Pass("nearest to %s", strings.Join(gpus, ", "))
 		}
 	},
+}
+
+// nearest are the NICs that any of some GPUs has nearest.
+func nearest(c *Case, gpus []string) []string {
+	var out []string
+	for _, g := range gpus {
+		out = append(out, c.Graph.Affinity()[g]...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

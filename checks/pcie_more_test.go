@@ -166,6 +166,12 @@ func TestNICAffinity(t *testing.T) {
 			m.GPU.GPUs = append(m.GPU.GPUs, second)
 			m.PCI = append(m.PCI, function("0000:05:00.0", gpuPort, pci.Class3D<<8, pci.PortEndpoint))
 		}, "mlx5_0", Info, "shared by GPU0, GPU1", ""},
+		{"two for two", func(m *topo.Machine) {
+			twoGPUs(m)
+			m.RDMA.Devices = append(m.RDMA.Devices, goodNIC("mlx5_1", "0000:06:00.0", "ens2"))
+			m.PCI = append(m.PCI, function("0000:06:00.0", gpuPort, pci.ClassEthernet<<8, pci.PortEndpoint))
+			fn(m, nicAddr).Parent = new(at(gpuPort))
+		}, "mlx5_1", Pass, "nearest to GPU0, GPU1", ""},
 		{"idle", func(m *topo.Machine) {
 			m.RDMA.Devices = append(m.RDMA.Devices, goodNIC("mlx5_1", "0000:05:00.0", "ens2"))
 			m.PCI = append(m.PCI, function("0000:05:00.0", "", pci.ClassEthernet<<8, pci.PortEndpoint))
@@ -210,7 +216,7 @@ func TestDataDirectGroup(t *testing.T) {
 		{"one has none", groups(3, 0), pair, Fail, "in none", ""},
 		{"check off", override("1"), pair, Info, "switched off", ""},
 		{"refuse all", override("2"), pair, Fail, "refuses", "modprobe.d"},
-		{"no Data Direct", nil, pair, NotApplicable, "no Data Direct", ""},
+		{"no Data Direct", nil, nodeID, NotApplicable, "nothing", ""},
 		{"denied", func(m *topo.Machine) { groups(3, 3)(m); denied(&fn(m, nicAddr).IOMMUGroup) }, pair, Unknown, "may not be read", ""},
 	})
 }

@@ -65,6 +65,7 @@ func exampleTree() render.Tree {
 		"/proc/driver/nvidia/params":                                                "EnableStreamMemOPs: 1\nGrdmaPciTopoCheckOverride: 0\nDmaRemapPeerMmio: 1\nOpenRmEnableUnsupportedGpus: 1\nRegistryDwords: \"\"\n",
 		"/sys/class/dmi/id/sys_vendor":                                              "Example",
 		"/sys/class/dmi/id/product_name":                                            "8-GPU server",
+		"/sys/firmware/acpi/pm_profile":                                             "4",
 		"/sys/class/dmi/id/bios_version":                                            "1.0",
 		"/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": "\x06\x00\x00\x00\x00", // off
 		"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor":                     "performance",
