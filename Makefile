@@ -12,7 +12,7 @@ FUZZTIME ?= 30s
 # some distributions make the default, the program would die at start.
 LDFLAGS  := -extldflags=-Wl,-z,lazy -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # What builds and passes without cgo; internal/arch holds the same list.
-PURE     := ./checks ./topo ./report ./pci ./rdma ./internal/fact ./internal/gpu ./internal/host
+PURE     := ./checks ./perftest ./topo ./report ./pci ./rdma ./internal/fact ./internal/gpu ./internal/host
 LINT     := $(GO) tool -modfile=tools/golangci-lint.mod golangci-lint
 
 export CGO_ENABLED := 1

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -20,6 +21,7 @@ type Kind string
 const (
 	KindCheck Kind = "check"
 	KindTopo  Kind = "topo"
+	KindPerf  Kind = "perf"
 )
 
 // Header opens every document.
@@ -64,4 +66,13 @@ type Topo struct {
 	Affinity map[string][]string              `json:"affinity"` // best NICs of each GPU
 
 	Graph *topo.Graph `json:"-"` // for renderers that draw more than the document says
+}
+
+// Perf is the document of "gdrcheck perf".
+type Perf struct {
+	Header
+	// Verdict is Fail if a test failed or data arrived wrong, Pass otherwise:
+	// whether the figures are good enough is for checks to say.
+	Verdict checks.Verdict     `json:"verdict"`
+	Results []*perftest.Result `json:"results"`
 }

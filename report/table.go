@@ -136,7 +136,7 @@ func (p *page) group(g findingGroup) {
 		first = append(first, f)
 		unsure, why, fix, refs = append(unsure, f.Unsure), append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
 		if others := fixedApart(same); others != nil {
-			fix = append(fix, "Likewise for "+subjects(others)+" (-v writes it out)")
+			fix = append(fix, "Likewise for "+subjects(others)+" (-v writes out each)")
 		}
 	}
 	if len(hidden) > 0 {
@@ -255,15 +255,17 @@ func isCommand(text string) bool {
 
 func (p *page) notes(findings []checks.Finding) {
 	first := true
-	for _, f := range findings {
-		if f.Verdict != checks.Info {
+	for _, g := range group(findings) {
+		if g.verdict != checks.Info {
 			continue
 		}
 		if first {
 			p.blank()
 			first = false
 		}
-		p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", f.Check, f.Subject, f.Message))
+		for _, same := range alike(g.findings, p.Verbose) {
+			p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", g.check, subjects(same), same[0].Message))
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -46,6 +47,12 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 			if opts.Record != "" && (opts.Source.From != "" || opts.Source.Example) {
 				return usagef("--record makes a recording of a machine; it does not go with --from or --example")
 			}
+			if format := opts.Output.at(opts.Record); opts.Record != "" && format != "" {
+				return usagef("--record and -o %s would go to the same place", format)
+			}
+			if slices.Contains(stdoutNames, opts.Record) {
+				return usagef("--record wants a file, not standard output")
+			}
 			if runF != nil {
 				return runF(cmd.Context(), opts)
 			}
@@ -55,8 +62,8 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 	addSourceFlags(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	f := cmd.Flags()
-	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs`, see 'gdrcheck list')")
-	f.StringSliceVar(&opts.Skip, "skip", nil, "leave these checks out (`IDs`)")
+	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs` or areas, see 'gdrcheck list')")
+	f.StringSliceVar(&opts.Skip, "skip", nil, "leave these checks out (`IDs` or areas)")
 	f.BoolVar(&opts.Strict, "strict", false, "count warnings as failures")
 	f.BoolVarP(&opts.Verbose, "verbose", "v", false, "list what passed, too")
 	f.StringVar(&opts.Record, "record", "", "also write what was read to `FILE`, for --from")
