@@ -96,7 +96,18 @@ func (e *PolicyError) Error() string {
 }
 
 // ParsePolicy reads a policy, one YAML document. The error is a *PolicyError.
-func ParsePolicy(text []byte) (*Policy, error) {
+func ParsePolicy(text []byte) (p *Policy, err error) {
+	// The YAML library panics on some broken documents; to the caller that is
+	// one more way in which the file is no policy.
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, &PolicyError{Message: fmt.Sprintf("no YAML that can be read: %v", r)}
+		}
+	}()
+	return parsePolicy(text)
+}
+
+func parsePolicy(text []byte) (*Policy, error) {
 	if len(text) > MaxPolicyBytes {
 		return nil, &PolicyError{Message: fmt.Sprintf("too large for a policy: more than %d bytes", MaxPolicyBytes)}
 	}
@@ -107,8 +118,14 @@ func ParsePolicy(text []byte) (*Policy, error) {
 	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
 		return nil, &PolicyError{Message: "want one YAML document with a policy in it"}
 	}
-	if n := aliasIn(file.Docs[0].Body); n != nil {
-		return nil, faultAt(n, "aliases are not taken in a policy")
+	for _, odd := range []struct {
+		node ast.NodeType
+		name string
+	}{{ast.AliasType, "aliases"}, {ast.AnchorType, "anchors"}, {ast.TagType, "tags"}, {ast.MergeKeyType, "merge keys"}} {
+		// A policy needs none, and aliases make small files expand to huge ones.
+		if found := ast.Filter(odd.node, file.Docs[0].Body); len(found) > 0 {
+			return nil, faultAt(found[0], "%s are not taken in a policy", odd.name)
+		}
 	}
 	var p Policy
 	if err := strictYAML(text, &p); err != nil {
@@ -125,15 +142,6 @@ func ParsePolicy(text []byte) (*Policy, error) {
 		return nil, err
 	}
 	return &p, nil
-}
-
-// aliasIn returns an alias within a node: a policy needs none, and they make
-// small files expand to huge ones.
-func aliasIn(n ast.Node) ast.Node {
-	if found := ast.Filter(ast.AliasType, n); len(found) > 0 {
-		return found[0]
-	}
-	return nil
 }
 
 func yamlError(err error) error {

@@ -74,6 +74,8 @@ func TestBadPolicies(t *testing.T) {
 		{"waiver's check", "waivers:\n- {check: memlok, subject: node, reason: x, expires: 2026-02-20}\n", 2, 11, "memlok"},
 		{"waiver's pattern", "waivers:\n- {check: memlock, subject: '[', reason: x, expires: 2026-02-20}\n", 2, 0, "pattern"},
 		{"alias", "off: &a [memlock]\nwaivers: *a\n", 2, 10, "aliases"},
+		{"anchor", "off: &a [memlock]\n", 1, 6, "anchors"},
+		{"tag", "off: !!str memlock\n", 1, 6, "tags"},
 		{"huge", "#" + strings.Repeat("x", MaxPolicyBytes), 0, 0, "too large"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

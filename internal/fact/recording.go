@@ -124,6 +124,11 @@ func (doc *recording) valid() error {
 		if !slices.IsSortedFunc(d.Entries, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) }) {
 			return fmt.Errorf("%s: entries out of order", name)
 		}
+		for _, e := range d.Entries {
+			if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00") {
+				return fmt.Errorf("%s: %q is no name in a directory", name, e.Name)
+			}
+		}
 		if err := entry(name, 1); err != nil {
 			return err
 		}
@@ -163,6 +168,9 @@ func count(conditions ...bool) int {
 func entry(name string, answers int) error {
 	if !strings.HasPrefix(name, "/") {
 		return fmt.Errorf("%q is no absolute path", name)
+	}
+	if slices.Contains(strings.Split(name, "/"), "..") || strings.Contains(name, "\x00") {
+		return fmt.Errorf("%q leads out of its folder", name)
 	}
 	if answers != 1 {
 		return fmt.Errorf("%s: %d answers in place of one", name, answers)
