@@ -12,7 +12,7 @@ FUZZTIME ?= 30s
 # some distributions make the default, the program would die at start.
 LDFLAGS  := -extldflags=-Wl,-z,lazy -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # What builds and passes without cgo; internal/arch holds the same list.
-PURE     := ./checks ./topo ./report ./pci ./rdma ./internal/fact ./internal/gpu ./internal/host
+PURE     := ./checks ./perftest ./topo ./report ./pci ./rdma ./internal/fact ./internal/gpu ./internal/host
 LINT     := $(GO) tool -modfile=tools/golangci-lint.mod golangci-lint
 
 export CGO_ENABLED := 1
@@ -37,7 +37,7 @@ build: ## build bin/gdrcheck
 test: ## set up, and run all tests, the virtual node's among them
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	GDRCHECK_LAB=1 $(GO) test ./...
+	GDRCHECK_LAB=1 $(GO) test -timeout 20m ./...
 
 .PHONY: test-unit
 test-unit: build ## run the tests that need no virtual node
@@ -55,7 +55,7 @@ test-nocgo: ## test without cgo what must not need it
 lab: ## run the virtual node's tests alone, with what they print
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	GDRCHECK_LAB=1 $(GO) test -count=1 -v ./internal/lab
+	GDRCHECK_LAB=1 $(GO) test -timeout 20m -count=1 -v ./internal/lab
 
 .PHONY: lint
 lint: ## run golangci-lint (its first run compiles it, which takes minutes) and shellcheck where it is installed

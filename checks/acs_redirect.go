@@ -27,13 +27,24 @@ var acsRedirect = Check{
 func evalACS(c *Case) {
 	g, _ := c.Graph.Device(c.Subject.Pair.GPU)
 	end, ok := c.pathEnd(c.Subject.NIC)
-	if g.Addr == nil || !ok {
-		c.NotApplicable("no PCI function is known for both ends")
+	if g.Addr == nil {
+		c.Unknown("cannot tell: the GPU's PCI address is not known")
+		return
+	}
+	if !ok {
+		Need(c, "PCI function of the NIC", c.Subject.NIC.PCI, c.Subject.NIC.Dir)
+		c.NotApplicable("the NIC is no PCI function")
 		return
 	}
 	if c.Platform.Virt == Guest {
 		evalACSGuest(c, end)
 		return
+	}
+	for _, a := range []pci.Address{*g.Addr, end} {
+		if c.Graph.Function(a) == nil {
+			c.Unknown("cannot tell: the PCI function %s is not in what was read", a)
+			return
+		}
 	}
 	common := c.Graph.Common(*g.Addr, end)
 	if common == nil {
@@ -104,7 +115,10 @@ func clearACS(c *Case, ports []pci.Address) []string {
 		names = append(names, a.String())
 	}
 	return append(out,
-		fmt.Sprintf(`For good, all ports at once, in /etc/default/grub: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=disable_acs_redir=\"%s\""; then sudo update-grub and reboot`, strings.Join(names, ";")),
+		fmt.Sprintf(`For good, all ports at once, in /etc/default/grub: GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=disable_acs_redir=\"%s\""`, strings.Join(names, ";")),
+		"Then: sudo update-grub",
+		"Or, on RHEL 9: sudo grub2-mkconfig -o /boot/grub2/grub.cfg --update-bls-cmdline",
+		"It takes effect with the next boot",
 		"Or turn ACS off for PCIe switches in the BIOS",
 		"Not on a host that passes these devices to virtual machines: it merges their IOMMU groups")
 }

@@ -71,7 +71,12 @@ func bar1FromPCI(c *Case) uint64 {
 		c.Unknown("cannot tell: neither NVML nor the PCI tree shows the GPU's windows")
 		panic(stop{})
 	}
-	bars, _ := Need(c, "PCI windows", f.BARs, f.Dir)
+	bars, ok := Need(c, "PCI windows", f.BARs, f.Dir)
+	if !ok {
+		c.Unknown("cannot tell: what was read does not list the GPU's PCI windows")
+		c.Fix(c.howToSee(fact.NotCollected)...)
+		panic(stop{})
+	}
 	var size uint64
 	const prefetch = 0x2000 // include/linux/ioport.h
 	for _, b := range bars {

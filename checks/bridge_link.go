@@ -48,15 +48,20 @@ func evalBridgeLink(c *Case) {
 		c.NotApplicable("a guest's bridges are emulated; their links are not real")
 		return
 	}
+	cost := "it throttles every device below it"
 	if c.isTurningPoint() {
 		// Peer traffic turns below this link; only traffic to the host uses it.
 		c.Lower(SeverityWarning)
+		cost = "it throttles what goes to the host, not what GPU and NIC exchange below it"
 	}
 	now, best, ok := needLink(c)
 	if !ok {
 		return
 	}
 	c.Want("%s", showLink(best.speed, best.width))
+	if now.Width < best.width {
+		c.citeWidth()
+	}
 	addr := c.Subject.Function.Address
 	port := ""
 	if c.Subject.Function.Parent != nil {
@@ -70,10 +75,10 @@ func evalBridgeLink(c *Case) {
 	case now.Width == 0 || now.SpeedGTPerSec == 0:
 		c.Fail("the switch's uplink%s is down", port)
 	case now.Width < best.width:
-		c.Fail("the switch's uplink%s runs on %d of %d lanes: it throttles every device below it", port, now.Width, best.width)
+		c.Fail("the switch's uplink%s runs on %d of %d lanes: %s", port, now.Width, best.width, cost)
 	case now.SpeedGTPerSec < best.speed:
-		c.Warn("the switch's uplink%s runs at Gen%d, not Gen%d: it throttles every device below it", port,
-			generation(now.SpeedGTPerSec), generation(best.speed))
+		c.Warn("the switch's uplink%s runs at Gen%d, not Gen%d: %s", port,
+			generation(now.SpeedGTPerSec), generation(best.speed), cost)
 	default:
 		c.Pass("%s", showLink(now.SpeedGTPerSec, now.Width))
 		return

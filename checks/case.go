@@ -149,6 +149,9 @@ func judge(check *Check, n *Node, s Subject) Finding {
 		f.Why, f.Refs = check.Why, check.Refs
 	case Unknown:
 		f.Why, f.Refs = check.Why, check.Refs
+		if check.UnknownIs != "" {
+			f.Severity = check.UnknownIs
+		}
 	case Pass, Info, NotApplicable, Blocked:
 	}
 	return f

@@ -36,6 +36,9 @@ type Check struct {
 	// UnsupportedIsNotApplicable: a fact that the driver cannot tell means that
 	// the check does not concern this device. Otherwise it is Unknown.
 	UnsupportedIsNotApplicable bool
+	// UnknownIs is the severity of an Unknown where that is less than the
+	// check's: it explains what another check decides, and cannot put it in doubt.
+	UnknownIs Severity
 
 	Subjects func(*Node) []Subject
 	Eval     func(*Case)

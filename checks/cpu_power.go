@@ -36,7 +36,7 @@ var cpuPower = Check{
 		case say != nil:
 			c.Info("%s", strings.Join(say, "; "))
 		case !hasGovernor && !hasIdle:
-			c.Pass("managed below this kernel")
+			c.NotApplicable("managed below this kernel, or not shown here")
 		default:
 			c.Pass("no deep sleep, and the clock is not lowered")
 		}

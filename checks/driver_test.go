@@ -78,6 +78,14 @@ func TestGDRWay(t *testing.T) {
 		{"none: old kernel", all2(noPeermem, noProbe, kernel("5.4.0-150-generic")), pair, Fail, "kernel 5.4.0-150-generic is older than 5.12", "5.12 or newer"},
 		{"none: confidential computing", all2(noPeermem, func(m *topo.Machine) { m.GPU.GPUs[0].NVML.V.Confidential = known(true) }), pair, Fail, "confidential", ""},
 		{"none: driver not loaded", all2(noPeermem, noCUDA, func(m *topo.Machine) { m.GPU.NVIDIA.Flavour = absent[string]() }), pair, Fail, "not loaded", "modprobe nvidia"},
+		{"none: nouveau has the GPU", all2(noPeermem, noCUDA, func(m *topo.Machine) {
+			m.GPU.NVIDIA.Flavour = absent[string]()
+			fn(m, gpuAddr).Driver = known("nouveau")
+		}), pair, Fail, "the NVIDIA driver is not loaded: nothing can register", "blacklist nouveau"},
+		{"a driver is bound whose files were not seen", all2(noPeermem, noCUDA, func(m *topo.Machine) {
+			m.GPU.NVIDIA.Flavour = absent[string]()
+			fn(m, gpuAddr).Driver = known("nvidia")
+		}), pair, Unknown, "is bound to the GPU", ""},
 		{"kernel and driver table instead of the probe", all2(noPeermem, noProbe), pair, Pass, "DMA-BUF (by kernel and driver; libibverbs was not asked)", ""},
 		{"a driver without the function", all2(noPeermem, noProbe, func(m *topo.Machine) { nic(m).Driver.V = "mlx4_core" }), pair, Fail, "mlx4_core does not take it", ""},
 		{"a driver that is newer than the kernel", all2(noPeermem, noProbe, kernel("6.2.0"), func(m *topo.Machine) { nic(m).Driver.V = "bnxt_en" }), pair, Fail, "from kernel 6.6 on", ""},

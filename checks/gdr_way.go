@@ -83,6 +83,9 @@ func evalGDRWay(c *Case) {
 		c.Pass("%s (whether DMA-BUF works too is not known: %s)", peermem.why, dmabuf.why)
 	case dmabuf.state == yes:
 		c.Pass("DMA-BUF%s", because(dmabuf.why))
+	case peermem.state == no && dmabuf.state == no && c.driverMissing():
+		c.Fail("the NVIDIA driver is not loaded: nothing can register GPU memory")
+		fixWay(c)
 	case peermem.state == no && dmabuf.state == no:
 		c.Fail("no way to register GPU memory: %s, and no DMA-BUF: %s", peermem.why, dmabuf.why)
 		fixWay(c)
@@ -129,8 +132,10 @@ func gpuExportsDMABuf(c *Case) answer {
 	flavour, state := See(c, "GPU driver flavour", c.Machine.GPU.NVIDIA.Flavour)
 	c.Want("open")
 	switch {
-	case state == fact.Absent:
+	case c.driverMissing():
 		return answer{no, "the NVIDIA driver is not loaded"}
+	case state == fact.Absent:
+		return answer{dontKnow, "the NVIDIA driver is bound to the GPU, but its version file was not seen"}
 	case state != fact.Known:
 		return answer{dontKnow, "the GPU driver's flavour could not be seen"}
 	case flavour != "open":
@@ -212,13 +217,32 @@ func nicImportsDMABuf(c *Case) answer {
 	return answer{yes, "by kernel and driver; libibverbs was not asked"}
 }
 
+// driverMissing says that NVIDIA's driver is not loaded. Where one is bound to the
+// GPU and only its files in /proc are missing, as in a partial tree, it is loaded.
+func (c *Case) driverMissing() bool {
+	return c.Machine.GPU.NVIDIA.Flavour.State == fact.Absent && c.boundDriver() != "nvidia"
+}
+
+// boundDriver is the driver that the kernel has bound to the GPU; empty: none, or
+// not known.
+func (c *Case) boundDriver() string {
+	if f := c.Graph.Function(c.Subject.GPU.Addr); f != nil {
+		return f.Driver.Or("")
+	}
+	return ""
+}
+
 // fixWay orders the fixes by ease: a module that is there already, a setting,
 // another driver.
 func fixWay(c *Case) {
 	sym := c.Machine.Host.Symbols["ib_register_peer_memory_client"]
 	has, symKnown := sym.Get()
-	if c.Machine.GPU.NVIDIA.Flavour.State == fact.Absent {
-		c.Fix("Load the NVIDIA driver: sudo modprobe nvidia; where there is none, install the open GPU kernel modules (package nvidia-open)")
+	if c.driverMissing() {
+		if c.boundDriver() == "nouveau" {
+			c.Fix("nouveau has taken the GPU: printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf; then sudo update-initramfs -u (RHEL: sudo dracut -f) and reboot")
+		}
+		c.Fix("Load the NVIDIA driver: sudo modprobe nvidia",
+			"Where it is not installed: the open GPU kernel modules (package nvidia-open of NVIDIA's repository; Ubuntu's own: nvidia-driver-VERSION-server-open)")
 		return
 	}
 	open := c.Machine.GPU.NVIDIA.Flavour.Or("") == "open"

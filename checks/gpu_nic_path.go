@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -25,7 +26,11 @@ var gpuNICPath = Check{
 func evalGPUNICPath(c *Case) {
 	best := c.Graph.Affinity()[c.Subject.ID]
 	if len(best) == 0 {
-		c.Unknown("cannot tell: none of the RDMA NICs is one for compute")
+		if len(c.Machine.RDMA.Devices) == 0 {
+			c.Unknown("cannot tell: no RDMA NIC could be seen")
+		} else {
+			c.Unknown("cannot tell: none of the RDMA NICs is one for compute")
+		}
 		return
 	}
 	class := c.Graph.Class(c.Subject.ID, best[0])
@@ -50,7 +55,11 @@ func evalGPUNICPath(c *Case) {
 		c.Fix("Look for a NUMA or ACPI SLIT setting in the BIOS; see: gdrcheck topo --explain " + c.Subject.ID + " " + best[0])
 	default:
 		c.Warn("%s to its best NIC (%s): the path %s", class, nics, crossing(class))
-		c.Fix(fmt.Sprintf("Move a NIC below %s's switch, if the chassis has one; see: gdrcheck topo --explain %s %s", c.Subject.ID, c.Subject.ID, best[0]))
+		if sw := c.switchAbove(); sw != nil {
+			c.Fix(fmt.Sprintf("Move a NIC to a slot below the GPU's switch (%s); see: gdrcheck topo --explain %s %s", sw.Address, c.Subject.ID, best[0]))
+		} else {
+			c.Fix("No PCIe switch is above this GPU: no slot gives a better class unless the chassis has a riser or board with a switch; see: gdrcheck topo -o tree")
+		}
 		if class == topo.ClassPHB || class == topo.ClassNODE {
 			c.Fix("NCCL uses GPUDirect RDMA at this distance only with NCCL_NET_GDR_LEVEL=PHB: measure both")
 		} else {
@@ -80,6 +89,17 @@ func (c *Case) nicNode(id string) (int, bool) {
 func (c *Case) clientCPU() bool {
 	model := c.Machine.Host.CPU.Model.Or("")
 	return c.Machine.Host.CPU.Vendor.Or("") == "GenuineIntel" && strings.Contains(model, "Core(TM)")
+}
+
+// switchAbove is the upstream port of the switch next above the GPU; nil where
+// the GPU stands directly below a root port.
+func (c *Case) switchAbove() *pci.Function {
+	for _, up := range c.Graph.Upstream(c.Subject.GPU.Addr) {
+		if c.Graph.BridgeKind(up.Address) == "upstream port" {
+			return up
+		}
+	}
+	return nil
 }
 
 func crossing(class topo.Class) string {

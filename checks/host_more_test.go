@@ -21,7 +21,7 @@ func TestNUMABalancing(t *testing.T) {
 		{"off", nil, "node", Pass, "off", ""},
 		{"on", on, "node", Warn, "is on (1)", "sysctl kernel.numa_balancing=0"},
 		{"one node", all2(on, func(m *topo.Machine) { m.Host.NUMA.V = []host.NUMANode{{CPUs: "0-31"}, {ID: 1}} }), "node", NotApplicable, "one memory node", ""},
-		{"kernel without", func(m *topo.Machine) { m.Host.NUMABalancing = absent[int]() }, "node", Pass, "none", ""},
+		{"kernel without", func(m *topo.Machine) { m.Host.NUMABalancing = absent[int]() }, "node", NotApplicable, "none", ""},
 		{"no GPU", all2(on, func(m *topo.Machine) { m.GPU.GPUs = nil }), "node", NotApplicable, "GPU nodes", ""},
 		{"nodes not seen", all2(on, func(m *topo.Machine) { denied(&m.Host.NUMA) }), "node", Unknown, "may not be read", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.NUMABalancing) }, "node", Unknown, "may not be read", ""},
@@ -40,7 +40,7 @@ func TestCPUPower(t *testing.T) {
 		{"at the threshold", idle(host.IdleState{Name: "C1E", LatencyUs: 20}), "node", Pass, "", ""},
 		{"guest", func(m *topo.Machine) {
 			m.Host.CPU.Governor, m.Host.CPU.Idle = absent[string](), absent[[]host.IdleState]()
-		}, "node", Pass, "below this kernel", ""},
+		}, "node", NotApplicable, "below this kernel", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.CPU.Idle) }, "node", Unknown, "may not be read", ""},
 	})
 }
@@ -49,7 +49,7 @@ func TestHugePages(t *testing.T) {
 	runCases(t, "huge-pages", []verdictCase{
 		{"none", nil, "node", Info, "does not need them", ""},
 		{"some", func(m *topo.Machine) { m.Host.HugePages.V = 512 }, "node", Pass, "512", ""},
-		{"kernel without", func(m *topo.Machine) { m.Host.HugePages = absent[int]() }, "node", Info, "no huge pages", ""},
+		{"kernel without", func(m *topo.Machine) { m.Host.HugePages = absent[int]() }, "node", NotApplicable, "none", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.HugePages) }, "node", Unknown, "may not be read", ""},
 	})
 }
@@ -58,7 +58,7 @@ func TestLockdown(t *testing.T) {
 	runCases(t, "lockdown", []verdictCase{
 		{"off", nil, "node", Pass, "off", ""},
 		{"integrity", func(m *topo.Machine) { m.Host.Lockdown.V = "integrity" }, "node", Info, "integrity: setpci", ""},
-		{"kernel without", func(m *topo.Machine) { m.Host.Lockdown = absent[string]() }, "node", Pass, "no lockdown", ""},
+		{"kernel without", func(m *topo.Machine) { m.Host.Lockdown = absent[string]() }, "node", NotApplicable, "shows no lockdown", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.Lockdown) }, "node", Unknown, "may not be read", ""},
 	})
 }

@@ -10,7 +10,7 @@ var hugePages = Check{
 		n, ok := Need(c, "vm.nr_hugepages", c.Machine.Host.HugePages)
 		switch {
 		case !ok:
-			c.Info("this kernel has no huge pages")
+			c.NotApplicable("this kernel has none, or does not show them here")
 		case n == 0:
 			c.Info("none set aside; GPUDirect RDMA does not need them")
 		default:

@@ -31,6 +31,10 @@ var ibgda = Check{
 				Need(c, "driver of "+s.ID, s.NIC.Driver, s.NIC.Dir)
 			}
 		}
+		if len(mlx5)+len(other) == 0 {
+			c.NotApplicable("no RDMA NIC for GPUs")
+			return
+		}
 		if len(mlx5) == 0 {
 			c.Row("NICs", orElse(strings.Join(other, ", "), "none"), "/sys/class/infiniband")
 			c.Info("not possible: it drives mlx5 NICs alone")

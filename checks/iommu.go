@@ -23,9 +23,8 @@ var iommuTranslation = Check{
 }
 
 func evalIOMMU(c *Case) {
-	f := c.Subject.Function
-	if f == nil {
-		c.NotApplicable("no PCI function is known for it")
+	f, ok := needFunction(c)
+	if !ok {
 		return
 	}
 	group, ok := Need(c, "IOMMU group", f.IOMMUGroup, f.Dir)
@@ -74,13 +73,25 @@ func passThrough(c *Case) []string {
 	case c.Machine.Host.CPU.Vendor.Or("") == "GenuineIntel":
 		arg = "intel_iommu=on iommu=pt"
 	}
-	if line, state := See(c, "kernel command line", c.Machine.Host.CommandLine); state == fact.Known && strings.Contains(" "+line+" ", " "+arg+" ") {
+	if line, state := See(c, "kernel command line", c.Machine.Host.CommandLine); state == fact.Known && asksPassThrough(line) {
 		return []string{
-			fmt.Sprintf("The kernel command line has %s already and the IOMMU translates all the same: memory encryption (SME, SEV, TDX) forces that; turn it off in the BIOS if it is not needed", arg),
+			"The kernel command line asks for pass-through already and the IOMMU translates all the same: memory encryption (SME, SEV, TDX) forces that, and so does a device marked untrusted; see: dmesg | grep -iE 'iommu|SME|SEV'",
 		}
 	}
 	return []string{
-		fmt.Sprintf("Add '%s' to GRUB_CMDLINE_LINUX in /etc/default/grub", arg),
-		"Then: sudo update-grub (RHEL: sudo grub2-mkconfig -o /boot/grub2/grub.cfg), and reboot",
+		fmt.Sprintf("Debian, Ubuntu: add '%s' to GRUB_CMDLINE_LINUX in /etc/default/grub, then: sudo update-grub", arg),
+		fmt.Sprintf("RHEL: sudo grubby --update-kernel=ALL --args='%s'", arg),
+		"It takes effect with the next boot",
 	}
+}
+
+// asksPassThrough says whether a kernel command line asks the IOMMU to pass
+// through (Documentation/admin-guide/kernel-parameters.txt).
+func asksPassThrough(line string) bool {
+	for _, arg := range strings.Fields(line) {
+		if arg == "iommu=pt" || arg == "iommu.passthrough=1" {
+			return true
+		}
+	}
+	return false
 }

@@ -20,8 +20,9 @@ var kernelDMABuf = Check{
 		"https://github.com/ROCm/rocm-systems/issues/3258",
 		"https://github.com/ROCm/mori/issues/560",
 	},
-	Subjects: TheNode,
-	Eval:     evalKernelDMABuf,
+	UnknownIs: SeverityWarning, // gdr-way decides
+	Subjects:  TheNode,
+	Eval:      evalKernelDMABuf,
 }
 
 func evalKernelDMABuf(c *Case) {

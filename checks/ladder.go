@@ -42,6 +42,10 @@ func climb(n *Node, gpu, nic string, findings []Finding) Ladder {
 		if s.Checks == nil && (gpu == "" || nic == "") {
 			s = Step{Rung: r, Verdict: NotApplicable} // a rung of the side that is missing
 		}
+		if r == RungWay && (gpu == "" || nic == "") && s.Verdict == Pass {
+			// One side that could is no way between two.
+			s = Step{Rung: r, Verdict: NotApplicable}
+		}
 		if r == RungPath && gpu == "" && s.Verdict == Pass {
 			s.Verdict = Info // there is a GPU, but none whose best NIC this is
 		}
@@ -71,8 +75,12 @@ func rungNote(n *Node, r Rung, gpuID, nicID string, pair topo.Pair, findings []F
 		switch {
 		case gpuID == "" && len(n.Machine.GPU.GPUs) > 0:
 			return "idle"
+		case gpuID == "" && n.incomplete() != "":
+			return "GPUs not seen"
 		case gpuID == "":
 			return "no GPU"
+		case nicID == "" && !n.rdmaListed():
+			return "NICs not seen"
 		case nicID == "":
 			return "no RDMA NIC"
 		}
@@ -97,6 +105,12 @@ func rungNote(n *Node, r Rung, gpuID, nicID string, pair topo.Pair, findings []F
 	case RungNone, RungACS:
 	}
 	return ""
+}
+
+// rdmaListed says whether the kernel's RDMA devices were read at all.
+func (n *Node) rdmaListed() bool {
+	state := n.Machine.RDMA.Listed.State
+	return state == fact.Known || state == fact.Absent
 }
 
 // portNote is the rate of the first port that is up, else the first one's state.

@@ -30,7 +30,10 @@ var verbsProviders = map[string]string{
 	"ice": "irdma", "irdma": "irdma", "mana": "mana", "cxgb4": "cxgb4", "hns3": "hns", "qede": "qedr", "erdma": "erdma", "ionic": "ionic",
 }
 
-const installVerbs = "Debian, Ubuntu: sudo apt install libibverbs1 ibverbs-providers rdma-core; RHEL: sudo dnf install libibverbs rdma-core"
+var installVerbs = []string{
+	"Debian, Ubuntu: sudo apt install libibverbs1 ibverbs-providers rdma-core",
+	"RHEL: sudo dnf install libibverbs rdma-core",
+}
 
 func evalLibIBVerbs(c *Case) {
 	if !slices.ContainsFunc(c.Machine.RDMA.Devices, func(d rdma.Device) bool { return !d.Software }) {
@@ -39,13 +42,21 @@ func evalLibIBVerbs(c *Case) {
 	}
 	install := installVerbs
 	if c.Platform.Container != "" {
-		install = "In the image: " + strings.ReplaceAll(installVerbs, "sudo ", "")
+		install = []string{
+			"In an image of Debian or Ubuntu: apt install libibverbs1 ibverbs-providers",
+			"In an image of RHEL: dnf install libibverbs",
+		}
 	}
 	version, ok := Need(c, "libibverbs.so.1", c.Machine.RDMA.LibIBVerbs)
 	c.Want("1.12 or newer")
+	if !ok && c.Machine.Origin == "tree" && c.Machine.RDMA.Providers.State != fact.Known {
+		c.Unknown("cannot tell: the tree that was read holds no libraries of RDMA")
+		c.Fix(c.howToSee(fact.NotCollected)...)
+		return
+	}
 	if !ok {
 		c.Warn("libibverbs.so.1 is in none of the usual folders: programs here find no RDMA device")
-		c.Fix(install)
+		c.Fix(install...)
 		c.Unsure("programs that bring their own, as containers do, are not concerned: ldconfig -p | grep ibverbs")
 		return
 	}
@@ -57,7 +68,8 @@ func evalLibIBVerbs(c *Case) {
 	}
 	if lacking := lackingProvider(c); lacking != "" {
 		c.Warn("%s", lacking)
-		c.Fix(install, "Then: ibv_devices lists the NICs")
+		c.Fix(install...)
+		c.Fix("Then see that it lists the NICs: ibv_devices")
 		return
 	}
 	const dmabuf = "1.12"
@@ -66,11 +78,13 @@ func evalLibIBVerbs(c *Case) {
 		if o, known := ofed.Get(); known && c.Platform.Container != "" {
 			c.Row("the host's OFED (mlx5_core)", o, ofed.Source)
 			c.Warn("the container's libibverbs %s is older than the host's OFED %s expects", version, o)
-			c.Fix("Use an image with the same DOCA-OFED or with rdma-core 34 or newer", install)
+			c.Fix("Use an image with the same DOCA-OFED or with rdma-core 34 or newer")
+			c.Fix(install...)
 			return
 		}
 		c.Warn("libibverbs %s has no ibv_reg_dmabuf_mr: DMA-BUF needs rdma-core 34 (libibverbs 1.12) or newer", version)
-		c.Fix(install, "Or use nvidia-peermem with DOCA-OFED")
+		c.Fix(install...)
+		c.Fix("Or use nvidia-peermem with DOCA-OFED")
 		return
 	}
 	c.Pass("%s", version)

@@ -67,7 +67,7 @@ func fixMemlock(c *Case, lim host.Limits) {
 	if lim.MemlockHard >= c.Thresholds.MemlockMinBytes {
 		c.Fix("In this shell the limit may be raised at once: ulimit -l " + hardArg(lim.MemlockHard))
 	}
-	c.Fix("Log-ins: printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee /etc/security/limits.d/90-rdma.conf, then log in anew",
+	c.Fix("Log-ins: printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee /etc/security/limits.d/90-rdma.conf, then log in anew (* leaves root out)",
 		"Slurm: LimitMEMLOCK=infinity in slurmd's unit (sudo systemctl edit slurmd) and PropagateResourceLimitsExcept=MEMLOCK; then restart slurmd")
 }
 

@@ -16,8 +16,9 @@ var moduleSignature = Check{
 		"https://wiki.debian.org/SecureBoot",
 		"https://github.com/secureblue/secureblue/issues/1043",
 	},
-	Subjects: eachNVIDIANode,
-	Eval:     evalSignature,
+	UnknownIs: SeverityWarning, // gdr-way decides
+	Subjects:  eachNVIDIANode,
+	Eval:      evalSignature,
 }
 
 func evalSignature(c *Case) {

@@ -101,6 +101,7 @@ func TestPeermemLegacy(t *testing.T) {
 		{"old on a new OFED", load("1.1-0", "5.4-1.0.3"), "node", Fail, "deadlocks in registration on MLNX_OFED 5.4-1.0.3", "modprobe nvidia-peermem"},
 		{"old, at the very release", load("1.1", "5.1"), "node", Fail, "deadlocks", ""},
 		{"old on an old OFED", load("1.1-0", "4.9-0.1.7"), "node", Info, "on which it works", ""},
+		{"old, just before the release", load("1.1", "5.0-2.1.8"), "node", Info, "on which it works", ""},
 		{"old, OFED not known", load("1.1-0", ""), "node", Warn, "deadlocks", "ofed_info"},
 		{"new enough", load("1.2-0", "5.4-1.0.3"), "node", Info, "has replaced it", ""},
 		{"version not known", func(m *topo.Machine) { m.Host.Modules.V = []host.Module{{Name: "nv_peer_mem"}} }, "node", Warn, "version is not known", "dpkg"},
@@ -313,4 +314,29 @@ func TestPeermemContexts(t *testing.T) {
 		{"not loaded", noPeermem, "node", NotApplicable, "not loaded", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.KernelLog) }, "node", Unknown, "may not be read", ""},
 	})
+}
+
+// In a container that has neither the host's modules nor its kernel's
+// configuration, what explains a missing way is not seen; that there is a way is.
+func TestContainerIsNotUndetermined(t *testing.T) {
+	m := goodNode()
+	m.Host.Container = known("docker")
+	denied(&m.Host.KernelConfig)
+	denied(&m.Host.SecureBoot)
+	noPeermem(m)
+	o := mustRun(t, m, Options{})
+	if f := one(t, o, "peermem-load", "node"); f.Verdict != Unknown || f.Severity != SeverityWarning {
+		t.Errorf("%+v", f)
+	}
+	if f := one(t, o, "gdr-way", "GPU0 mlx5_0"); f.Verdict != Pass {
+		t.Errorf("%+v", f)
+	}
+	if o.Verdict != Pass || o.ExitCode != 0 {
+		t.Errorf("%s %d", o.Verdict, o.ExitCode)
+	}
+	for _, s := range o.Ladders[0].Steps {
+		if s.Rung == RungWay && s.Verdict != Pass {
+			t.Errorf("%+v", s)
+		}
+	}
 }

@@ -36,6 +36,9 @@ var nicModel = Check{
 			c.Unsure("a vendor's driver may bring a peer memory client")
 		case driverState == fact.Known && c.Thresholds.DMABufNICDrivers[driver] != "":
 			c.Pass("not in the NIC table, but its driver %s registers DMA-BUF", driver)
+		case state != fact.Known && state != fact.Absent:
+			c.Lower(SeverityWarning)
+			Need(c, "model", nic.Model)
 		default:
 			c.Info("not in the NIC table: whether it can do GPUDirect RDMA is not known")
 		}

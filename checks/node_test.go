@@ -120,12 +120,12 @@ func goodNode() *topo.Machine {
 		NUMA:          known([]host.NUMANode{{ID: 0, CPUs: "0-31"}, {ID: 1, CPUs: "32-63"}}),
 		Limits:        fact.Of(host.Limits{MemlockSoft: 1<<64 - 1, MemlockHard: 1<<64 - 1}, "limits:self"),
 		Root:          known(true),
+		KernelLog:     fact.Of(host.KernelLog{Events: []host.LogEvent{}, Complete: true, Messages: 2000}, "/dev/kmsg"),
 		HugePages:     known(0),
 		SecureBoot:    known(false),
 		Lockdown:      known("none"),
 		NUMABalancing: known(0),
 		MemoryPeers:   known([]string{"nv_mem"}),
-		KernelLog:     fact.Of(host.KernelLog{Events: []host.LogEvent{}, Complete: true, Messages: 2000}, "/dev/kmsg"),
 	}
 	m.Host.CPU.Governor, m.Host.CPU.Idle = known("performance"), known([]host.IdleState{{Name: "POLL"}, {Name: "C1", LatencyUs: 2}})
 	m.RDMA.LibIBVerbs, m.RDMA.Providers = fact.Of("1.14.50.0", "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"), known([]string{"mlx5"})

@@ -18,8 +18,9 @@ var p2pHostBridge = Check{
 		"https://github.com/torvalds/linux/blob/master/drivers/pci/p2pdma.c",
 		"https://docs.kernel.org/driver-api/pci/p2pdma.html",
 	},
-	Subjects: eachAMDPair,
-	Eval:     evalP2PHostBridge,
+	UnknownIs: SeverityWarning, // gdr-way decides
+	Subjects:  eachAMDPair,
+	Eval:      evalP2PHostBridge,
 }
 
 // intelHostBridges are those of the kernel's list (pci_p2pdma_whitelist, 6.12).

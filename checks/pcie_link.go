@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/pci"
@@ -22,9 +23,8 @@ type linkBest struct {
 // verdict itself. A guest's ports are emulated and their limits are not real, so
 // that there only the device's own maximum counts.
 func needLink(c *Case) (now pci.Link, best linkBest, ok bool) {
-	f := c.Subject.Function
-	if f == nil {
-		c.NotApplicable("no PCI function is known for it")
+	f, ok := needFunction(c)
+	if !ok {
 		return now, best, false
 	}
 	if pf, isVF := f.PhysFn.Get(); isVF {
@@ -85,6 +85,7 @@ func evalLinkWidth(c *Case) {
 		return
 	}
 	c.Want("x%d", best.width)
+	c.citeWidth()
 	addr := c.linkOwner()
 	switch {
 	case now.Width == 0:
@@ -101,6 +102,15 @@ func evalLinkWidth(c *Case) {
 		c.Fix(fmt.Sprintf("Move the card (%s) to an x%d slot, or undo the bifurcation of %s in the BIOS", addr, best.own.MaxWidth, best.slot.Address))
 	default:
 		c.Pass("x%d", now.Width)
+	}
+}
+
+// citeWidth makes the link's row name the file that tells the lanes: both come
+// from two files of one directory, and the fact's source names the other.
+func (c *Case) citeWidth() {
+	if n := len(c.finding.Evidence); n > 0 {
+		e := &c.finding.Evidence[n-1]
+		e.Source = strings.Replace(e.Source, "current_link_speed", "current_link_width", 1)
 	}
 }
 

@@ -50,6 +50,18 @@ func TestPCIeLinkWidth(t *testing.T) {
 	})
 }
 
+// The evidence names the file that tells the lanes, not the speed.
+func TestLinkWidthCitesItsFile(t *testing.T) {
+	f := one(t, mustRun(t, goodNode(), Options{}), "pcie-link-width", "GPU0")
+	if want := "/sys/bus/pci/devices/" + gpuAddr + "/current_link_width"; f.Evidence[0].Source != want {
+		t.Errorf("source %s, want %s", f.Evidence[0].Source, want)
+	}
+	f = one(t, mustRun(t, goodNode(), Options{}), "pcie-link-speed", "GPU0")
+	if want := "/sys/bus/pci/devices/" + gpuAddr + "/current_link_speed"; f.Evidence[0].Source != want {
+		t.Errorf("source %s, want %s", f.Evidence[0].Source, want)
+	}
+}
+
 func TestPCIeLinkSpeed(t *testing.T) {
 	runCases(t, "pcie-link-speed", []verdictCase{
 		{"full", nil, "GPU0", Pass, "Gen5", ""},
@@ -89,9 +101,9 @@ func TestBridgeLink(t *testing.T) {
 	}
 	runCases(t, "bridge-link", []verdictCase{
 		{"full", nil, uplink, Pass, "32 GT/s x16", ""},
-		{"fewer lanes", func(m *topo.Machine) { setLink(m, 32, 8, uplink, rootPort) }, uplink, Fail, "8 of 16 lanes", uplink},
+		{"fewer lanes", func(m *topo.Machine) { setLink(m, 32, 8, uplink, rootPort) }, uplink, Fail, "8 of 16 lanes: it throttles what goes to the host, not what GPU and NIC exchange below it", uplink},
 		{"slower", func(m *topo.Machine) { setLink(m, 16, 16, uplink, rootPort) }, uplink, Warn, "Gen4, not Gen5", uplink},
-		{"on the path itself", func(m *topo.Machine) { deeper(m); setLink(m, 32, 4, "0000:05:00.0", nicPort) }, "0000:05:00.0", Fail, "to " + nicPort + " runs on 4 of 16", "Reseat"},
+		{"on the path itself", func(m *topo.Machine) { deeper(m); setLink(m, 32, 4, "0000:05:00.0", nicPort) }, "0000:05:00.0", Fail, "to " + nicPort + " runs on 4 of 16 lanes: it throttles every device below it", "Reseat"},
 		{"guest", guest, uplink, NotApplicable, "emulated", ""},
 		{"denied", func(m *topo.Machine) { denied(&fn(m, uplink).Link) }, uplink, Unknown, "may not be read", ""},
 	})
@@ -195,6 +207,11 @@ func TestIOMMU(t *testing.T) {
 		{"translating", group("DMA-FQ"), "GPU0", Warn, "translates for it (DMA-FQ)", "'intel_iommu=on iommu=pt'"},
 		{"AMD CPU", func(m *topo.Machine) { group("DMA")(m); m.Host.CPU.Vendor = known("AuthenticAMD") }, "GPU0", Warn, "", "'iommu=pt'"},
 		{"Arm", func(m *topo.Machine) { group("DMA")(m); m.Host.CPU.Arch = known("aarch64") }, "GPU0", Warn, "", "iommu.passthrough=1"},
+		{"asked for in another order", func(m *topo.Machine) {
+			group("DMA")(m)
+			m.Host.CommandLine = known("iommu=pt quiet intel_iommu=on")
+		}, "GPU0", Warn, "", "asks for pass-through already"},
+		{"RHEL", group("DMA"), "GPU0", Warn, "", "grubby --update-kernel=ALL --args='intel_iommu=on iommu=pt'"},
 		{"asked for and overridden", func(m *topo.Machine) {
 			group("DMA")(m)
 			m.Host.CommandLine = known("quiet intel_iommu=on iommu=pt")
@@ -233,7 +250,15 @@ func TestGPUNICPath(t *testing.T) {
 	runCases(t, "gpu-nic-path", []verdictCase{
 		{"same switch", nil, "GPU0", Pass, "PIX to mlx5_0", ""},
 		{"host bridge", phb, "GPU0", Warn, "PHB to its best NIC", "NCCL_NET_GDR_LEVEL=PHB"},
-		{"same NUMA node", moved(0), "GPU0", Warn, "NODE", ""},
+		{"same NUMA node", moved(0), "GPU0", Warn, "NODE", "below the GPU's switch (" + uplink + ")"},
+		{"no switch at all", func(m *topo.Machine) {
+			moved(0)(m)
+			p := at(rootPort)
+			fn(m, gpuAddr).Parent = &p
+		}, "GPU0", Warn, "NODE", "No PCIe switch is above this GPU"},
+		{"no NIC seen", func(m *topo.Machine) {
+			m.RDMA.Devices, m.RDMA.Listed = nil, fact.Missing[int](fact.NotCollected, "/sys/class/infiniband", "not in what was read")
+		}, "GPU0", Unknown, "no RDMA NIC could be seen", ""},
 		{"other socket", moved(1), "GPU0", Warn, "SYS", "NCCL_NET_GDR_LEVEL=SYS"},
 		{"a machine that promises better", func(m *topo.Machine) { phb(m); m.Host.DMI.ProductName = known("DGXH100") }, "GPU0", Fail, "on a dgx-h100", "lspci"},
 		{"guest", func(m *topo.Machine) { phb(m); guest(m) }, "GPU0", Info, "the real path is the host's", "NCCL_TOPO_FILE"},
@@ -274,6 +299,15 @@ func TestBAR1Size(t *testing.T) {
 			noNVML(m)
 			fn(m, gpuAddr).BARs.V[1].SizeBytes = 256 << 20
 		}, "GPU0", Warn, "BAR1 is 256 MiB for the GPU's memory", ""},
+		{"no window in the PCI tree", func(m *topo.Machine) {
+			noNVML(m)
+			fn(m, gpuAddr).BARs.V = fn(m, gpuAddr).BARs.V[:1]
+			fn(m, gpuAddr).BARs.V[0].Flags = 0x200
+		}, "GPU0", Fail, "no BAR1", "Above 4G"},
+		{"a tree without the list of windows", func(m *topo.Machine) {
+			noNVML(m)
+			fn(m, gpuAddr).BARs = absent[[]pci.BAR]()
+		}, "GPU0", Unknown, "does not list the GPU's PCI windows", ""},
 		{"NVML failed", func(m *topo.Machine) {
 			m.GPU.GPUs[0].NVML = fact.Missing[gpu.NVMLDevice](fact.Failed, "nvml", "driver/library version mismatch")
 		}, "GPU0", Unknown, "version mismatch", "dmesg"},

@@ -10,7 +10,8 @@ var peermemLegacy = Check{
 		"https://github.com/Mellanox/nv_peer_memory/issues/92",
 		"https://download.nvidia.com/XFree86/Linux-x86_64/525.60.11/README/nvidia-peermem.html",
 	},
-	Subjects: eachNVIDIANode,
+	UnknownIs: SeverityWarning, // gdr-way decides
+	Subjects:  eachNVIDIANode,
 	Eval: func(c *Case) {
 		old, loaded := Need(c, "nv_peer_mem", c.module("nv_peer_mem"))
 		if !loaded {

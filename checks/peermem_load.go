@@ -21,8 +21,9 @@ var peermemLoad = Check{
 		"https://github.com/siderolabs/talos/issues/12021",
 		"https://github.com/Mellanox/nv_peer_memory/issues/79",
 	},
-	Subjects: eachNVIDIANode,
-	Eval:     evalPeermemLoad,
+	UnknownIs: SeverityWarning, // gdr-way decides
+	Subjects:  eachNVIDIANode,
+	Eval:      evalPeermemLoad,
 }
 
 // obstacle is what keeps a module from loading.

@@ -137,8 +137,7 @@ func aliasIn(n ast.Node) ast.Node {
 }
 
 func yamlError(err error) error {
-	var ye yaml.Error
-	if errors.As(err, &ye) {
+	if ye, ok := errors.AsType[yaml.Error](err); ok {
 		if t := ye.GetToken(); t != nil && t.Position != nil {
 			return &PolicyError{Line: t.Position.Line, Column: t.Position.Column, Message: ye.GetMessage()}
 		}

@@ -87,6 +87,15 @@ func (p *Preset) overlay(th *Thresholds) error {
 	return nil
 }
 
+// Promises is the path class that the platform promises; empty: none.
+func (p *Preset) Promises() topo.Class {
+	var th Thresholds
+	if err := p.overlay(&th); err != nil {
+		return ""
+	}
+	return th.PathPromised
+}
+
 // findPreset returns the preset that a machine matches; nil: none.
 func findPreset(m *topo.Machine, platform Platform) *Preset {
 	list, _ := presets()

@@ -27,8 +27,18 @@ func evalCharDevice(c *Case) {
 	if len(nic.Uverbs) == 0 {
 		c.Row("uverbs", "none", nic.Dir+"/device/infiniband_verbs")
 		c.Want("one")
-		c.Fail("the kernel shows no uverbs device for it: ib_uverbs is not loaded")
-		c.Fix("sudo modprobe ib_uverbs", "To keep it: echo ib_uverbs | sudo tee /etc/modules-load.d/ib_uverbs.conf")
+		switch _, loaded := See(c, "ib_uverbs", c.module("ib_uverbs")); {
+		case loaded == fact.Known:
+			c.Fail("the kernel shows no uverbs device for it, although ib_uverbs is loaded")
+			c.Fix("See why: dmesg -T | grep -iE 'uverbs|infiniband'",
+				"Load the NIC's driver anew while nothing uses it, or reboot")
+		case loaded != fact.Absent && c.Machine.Origin == "tree":
+			c.Unknown("cannot tell: the tree that was read shows neither uverbs devices nor the loaded modules")
+			c.Fix("Run on the live node: gdrcheck check --only rdma-char-device")
+		default:
+			c.Fail("the kernel shows no uverbs device for it: ib_uverbs is not loaded")
+			c.Fix("sudo modprobe ib_uverbs", "To keep it: echo ib_uverbs | sudo tee /etc/modules-load.d/ib_uverbs.conf")
+		}
 		return
 	}
 	dev := nic.Uverbs[0]

@@ -30,7 +30,7 @@ func TestLibIBVerbs(t *testing.T) {
 	runCases(t, "libibverbs", []verdictCase{
 		{"good", nil, "node", Pass, "1.14.50.0", ""},
 		{"none", none, "node", Warn, "none of the usual folders", "apt install libibverbs1"},
-		{"none in a container", all2(none, docker), "node", Warn, "", "In the image: "},
+		{"none in a container", all2(none, docker), "node", Warn, "", "In an image of Debian or Ubuntu: apt install libibverbs1"},
 		{"too old for DMA-BUF", version("1.11.32.1"), "node", Warn, "libibverbs 1.11.32.1 has no ibv_reg_dmabuf_mr", "rdma-core"},
 		{"the first with DMA-BUF", version("1.12.34.0"), "node", Pass, "", ""},
 		{"old in a container on OFED", all2(version("1.8.28.0"), docker, func(m *topo.Machine) {

@@ -54,7 +54,13 @@ func evalPortRate(c *Case) {
 		if ports > 1 {
 			share = fmt.Sprintf(" for each of %d ports", ports)
 		}
-		c.Warn("%s, while a %s can do %s%s", gbps(rate.BitsPerSec), model.Name, gbps(best), share)
+		text := fmt.Sprintf("%s, while a %s can do %s%s", gbps(rate.BitsPerSec), model.Name, gbps(best), share)
+		if c.siblingsAgree(nic, p, rate.BitsPerSec) {
+			// All ports of one model at one rate: boards or a fabric of that rate.
+			c.Info("%s; so do all others of its model here", text)
+			return
+		}
+		c.Warn("%s", text)
 		c.Unsure("cards of one model are sold at several rates: see this one's own name with sudo mlxfwmanager or lspci -vv")
 		c.Fix(fixRate(c)...)
 		return
@@ -77,6 +83,28 @@ func fastestSibling(c *Case, nic *rdma.Device, port *rdma.Port) (bitsPerSec floa
 		}
 	}
 	return bitsPerSec, of
+}
+
+// siblingsAgree says whether other cards of the model are active, all at this rate.
+func (c *Case) siblingsAgree(nic *rdma.Device, port *rdma.Port, bitsPerSec float64) bool {
+	others := 0
+	for i := range c.Machine.RDMA.Devices {
+		d := &c.Machine.RDMA.Devices[i]
+		if !sameModel(d, nic) {
+			continue
+		}
+		for j := range d.Ports {
+			q := &d.Ports[j]
+			if q == port || q.State.Or("") != "ACTIVE" {
+				continue
+			}
+			if q.Rate.V.BitsPerSec != bitsPerSec {
+				return false
+			}
+			others++
+		}
+	}
+	return others > 0
 }
 
 // portsOfCard counts the ports that share one card's rate: those of the device

@@ -86,7 +86,11 @@ func fixPort(c *Case, state, phys, layer string) []string {
 		}
 	}
 	if dev == "" {
-		return []string{"Bring up the network interface that belongs to it: rdma link show " + fmt.Sprintf("%s/%d", nic, port)}
+		return []string{
+			fmt.Sprintf("Find the port's network interface: rdma link show %s/%d", nic, port),
+			"Then bring it up: sudo ip link set INTERFACE up",
+			"If it stays down, look at cable and switch port: ethtool INTERFACE",
+		}
 	}
 	for _, n := range c.Machine.RDMA.NetDevs {
 		if n.Name == dev && n.Carrier.State == fact.Known && !n.Carrier.V {

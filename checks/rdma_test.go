@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
@@ -61,6 +62,14 @@ func TestRDMACharDevice(t *testing.T) {
 	runCases(t, "rdma-char-device", []verdictCase{
 		{"good", nil, "mlx5_0", Pass, "/dev/infiniband/uverbs0 can be opened", ""},
 		{"not loaded", func(m *topo.Machine) { nic(m).Uverbs = nil }, "mlx5_0", Fail, "ib_uverbs is not loaded", "modprobe ib_uverbs"},
+		{"loaded, and no device all the same", func(m *topo.Machine) {
+			nic(m).Uverbs = nil
+			m.Host.Modules.V = append(m.Host.Modules.V, host.Module{Name: "ib_uverbs"})
+		}, "mlx5_0", Fail, "although ib_uverbs is loaded", "dmesg"},
+		{"a tree without modules", func(m *topo.Machine) {
+			nic(m).Uverbs, m.Origin = nil, "tree"
+			m.Host.Modules = fact.Missing[[]host.Module](fact.NotCollected, "/proc/modules", "not in what was read")
+		}, "mlx5_0", Unknown, "neither uverbs devices nor the loaded modules", "live node"},
 		{"missing", missing, "mlx5_0", Fail, "/dev/infiniband/uverbs0 is missing", "mknod -m 666 /dev/infiniband/uverbs0 c 231 192"},
 		{"missing in a tree without /dev", all2(missing, func(m *topo.Machine) { m.Origin = "tree" }), "mlx5_0", Unknown, "holds no device nodes", "live node"},
 		{"missing in a container", all2(missing, func(m *topo.Machine) { m.Host.Container = known("docker") }), "mlx5_0", Fail, "is missing", "--device=/dev/infiniband/uverbs0"},
@@ -111,6 +120,7 @@ func TestRDMAPortRate(t *testing.T) {
 		{"full", nil, "mlx5_0/1", Pass, "400 Gb/sec (4X NDR)", ""},
 		{"below a sibling", secondNIC(slow), "mlx5_1/1", Warn, "200 Gb/s, while mlx5_0/1 of the same model runs at 400 Gb/s", "ethtool ens2"},
 		{"below the model", func(m *topo.Machine) { slow(nic(m)) }, "mlx5_0/1", Warn, "a ConnectX-7 can do 400 Gb/s", "several rates"},
+		{"all below the model", all2(func(m *topo.Machine) { slow(nic(m)) }, secondNIC(slow)), "mlx5_0/1", Info, "so do all others of its model", ""},
 		{"another board may be slower", all2(func(m *topo.Machine) { nic(m).Model.V.MaxGbps = 0 }, secondNIC(func(d *rdma.Device) {
 			slow(d)
 			d.Model.V.MaxGbps, d.BoardID = 0, known("MT_0000000891")
@@ -152,10 +162,26 @@ func TestRoCEGID(t *testing.T) {
 		{"link-local alone", gids(gid(0, ll, "IB/RoCE v1"), gid(1, ll, "RoCE v2")), "mlx5_0/1", Fail, "all RoCE v2 entries are link-local", "ip addr add ADDRESS/PREFIX dev ens1"},
 		{"v1 alone", gids(gid(0, ll, "IB/RoCE v1"), gid(2, v4, "IB/RoCE v1")), "mlx5_0/1", Fail, "all entries are RoCE v1", "roce"},
 		{"empty", gids(), "mlx5_0/1", Fail, "the GID table is empty", "ens1"},
+		{"a tree without the table", all2(gids(), func(m *topo.Machine) {
+			m.Origin, port(m).GIDTable = "tree", absent[int]()
+		}), "mlx5_0/1", Unknown, "holds no GID table", "live node"},
 		{"another namespace", gids(homeless), "mlx5_0/1", Fail, "not in this network namespace", "--net=host"},
 		{"type unreadable", gids(gid(0, ll, "RoCE v2"), unreadable), "mlx5_0/1", Unknown, "input/output error", "dmesg"},
 		{"table unreadable", all2(gids(), func(m *topo.Machine) { denied(&port(m).GIDTable) }), "mlx5_0/1", Unknown, "may not be read", ""},
 		{"InfiniBand", infiniband, "mlx5_0/1", NotApplicable, "InfiniBand has no RoCE", ""},
 		{"transport not known", func(m *topo.Machine) { denied(&nic(m).Transport) }, "mlx5_0/1", Unknown, "may not be read", ""},
+	})
+}
+
+func TestLibIBVerbsInATree(t *testing.T) {
+	gone := func(m *topo.Machine) { m.RDMA.LibIBVerbs = absent[string]() }
+	partial := func(m *topo.Machine) {
+		gone(m)
+		m.Origin, m.RDMA.Providers = "tree", fact.Missing[[]string](fact.NotCollected, "libibverbs", "not in what was read")
+	}
+	runCases(t, "libibverbs", []verdictCase{
+		{"there", nil, "node", Pass, "1.14.50.0", ""},
+		{"not installed", gone, "node", Warn, "none of the usual folders", "sudo apt install libibverbs1"},
+		{"not in the tree", partial, "node", Unknown, "holds no libraries of RDMA", ""},
 	})
 }

@@ -303,6 +303,15 @@ func TestPartialLadders(t *testing.T) {
 	if len(o.Ladders) != 1 || o.Ladders[0].GPU != "GPU0" || o.Ladders[0].NIC != "" || o.Ladders[0].Broken != RungPath {
 		t.Errorf("GPU without NIC: %+v", o.Ladders)
 	}
+	for _, s := range mustRun(t, m, Options{Only: []string{"gpu-direct-attribute"}}).Ladders[0].Steps {
+		if s.Rung == RungWay && s.Verdict != NotApplicable {
+			t.Errorf("GPU without NIC: a way between one device is %s", s.Verdict)
+		}
+	}
+	m.RDMA.Listed = fact.Missing[int](fact.NotCollected, "/sys/class/infiniband", "not in what was read")
+	if note := mustRun(t, m, Options{}).Ladders[0].Steps[1].Note; note != "NICs not seen" {
+		t.Errorf("a NIC that nobody looked for is called %q", note)
+	}
 	m = goodNode()
 	m.GPU.GPUs = nil
 	o = mustRun(t, m, Options{})

@@ -161,3 +161,22 @@ func cuda[T any](g *gpu.GPU, field func(*gpu.CUDADevice) fact.Value[T]) fact.Val
 
 // coherent says whether one GPU's memory is coherent with the CPU's.
 func coherent(g *gpu.GPU) bool { return topo.Coherent(g) || coherentName(g.Name) }
+
+// needFunction returns the subject's PCI function, or gives the verdict: a GPU
+// is one, and so is what has an address, so that without it too little was seen.
+func needFunction(c *Case) (*pci.Function, bool) {
+	if f := c.Subject.Function; f != nil {
+		return f, true
+	}
+	d, _ := c.Graph.Device(c.Subject.ID)
+	switch {
+	case d.Addr != nil:
+		c.Unknown("cannot tell: its PCI function %s is not in what was read", d.Addr)
+	case c.Subject.NIC != nil:
+		Need(c, "PCI function", c.Subject.NIC.PCI, c.Subject.NIC.Dir)
+		c.NotApplicable("it is no PCI function")
+	default:
+		c.Unknown("cannot tell: its PCI address is not known")
+	}
+	return nil, false
+}

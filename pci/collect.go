@@ -87,8 +87,11 @@ func readAll(ctx context.Context, src fact.Source, fns []Function, workers int) 
 	for range min(workers, len(fns)) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(todo) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				fn := todo[i]
-				readFunction(src, &fn)
+				fn := fact.Guarded(src, func(src fact.Source) Function {
+					fn := todo[i]
+					readFunction(src, &fn)
+					return fn
+				})
 				out <- done{i, fn}
 			}
 		})
@@ -99,7 +102,7 @@ func readAll(ctx context.Context, src fact.Source, fns []Function, workers int) 
 	defer func() {
 		for i := range fns {
 			if !got[i] {
-				late := unreachable{fmt.Errorf("not read in time: %w", context.Cause(ctx))}
+				late := fact.Unreachable{Err: fmt.Errorf("not read in time: %w", context.Cause(ctx))}
 				readFunction(late, &fns[i])
 			}
 		}
@@ -115,17 +118,6 @@ func readAll(ctx context.Context, src fact.Source, fns []Function, workers int) 
 			return
 		}
 	}
-}
-
-// unreachable is a Source that answers everything with one error.
-type unreachable struct{ err error }
-
-func (u unreachable) ReadFile(string) ([]byte, error)      { return nil, u.err }
-func (u unreachable) ReadDir(string) ([]fact.Entry, error) { return nil, u.err }
-func (u unreachable) Readlink(string) (string, error)      { return "", u.err }
-func (u unreachable) Stat(string) (fact.Info, error)       { return fact.Info{}, u.err }
-func (u unreachable) Ask(context.Context, string, ...string) ([]fact.Record, error) {
-	return nil, u.err
 }
 
 func readFunction(src fact.Source, fn *Function) {
@@ -331,6 +323,7 @@ func (f *Function) IsEnd() bool {
 
 func configOf(fn *Function, raw fact.Value[[]byte]) Config {
 	raw.Source = "config"
+	raw = fact.Unseen(raw) // every function has one
 	if raw.State != fact.Known {
 		return missingConfig(raw)
 	}

@@ -280,7 +280,7 @@ func TestBrokenFunction(t *testing.T) {
 		cause  string
 	}{
 		{"gone: vendor", got["0000:13:00.0"].Vendor.State, got["0000:13:00.0"].Vendor.Reason, fact.Absent, "no such file"},
-		{"gone: config", got["0000:13:00.0"].Config.ACS.State, got["0000:13:00.0"].Config.ACS.Reason, fact.Absent, "no such file"},
+		{"gone: config", got["0000:13:00.0"].Config.ACS.State, got["0000:13:00.0"].Config.ACS.Reason, fact.NotCollected, "not in what was read"},
 		{"loop: class", got["0000:fe:00.1"].Class.State, got["0000:fe:00.1"].Class.Reason, fact.Failed, "too many levels"},
 		{"loop: config", got["0000:fe:00.1"].Config.MPSBytes.State, got["0000:fe:00.1"].Config.MPSBytes.Reason, fact.Failed, "too many levels"},
 		{"vendor", got["0000:14:00.0"].Vendor.State, got["0000:14:00.0"].Vendor.Reason, fact.Failed, `"garbage"`},

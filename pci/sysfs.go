@@ -153,7 +153,7 @@ func validWidth(n int) bool {
 // ParseResource reads "resource", one line "start end flags" a window, and
 // returns those in use. Windows not assigned have a start of 0.
 func ParseResource(s string) ([]BAR, error) {
-	var out []BAR
+	out := []BAR{} // read and empty: [] in JSON, not null
 	for i, line := range strings.Split(strings.TrimSpace(s), "\n") {
 		f := strings.Fields(line)
 		if len(f) != 3 {

@@ -39,12 +39,25 @@ func (c *collector) charDevices(f *Facts) {
 				kind.add(&f.Devices[i], unseen)
 			}
 		}
+		given := map[string]bool{}
+		var nameless *CharDev // one of which the device could not be read
 		for _, n := range names {
 			if !strings.HasPrefix(n, kind.prefix) {
 				continue
 			}
-			if d := byName[fact.Text(c.src, kind.dir+"/"+n, "ibdev").V]; d != nil {
+			ibdev := fact.Text(c.src, kind.dir+"/"+n, "ibdev")
+			if d := byName[ibdev.V]; d != nil {
+				given[d.Name] = true
 				kind.add(d, c.charDev(kind.dir, n))
+			}
+			if ibdev.State != fact.Known && ibdev.State != fact.Absent { // Absent: just unplugged
+				ibdev.Source = kind.dir + "/" + n + "/ibdev"
+				nameless = &CharDev{Dev: ibdev, Node: fact.As(ibdev, fact.Info{}), Access: fact.As(ibdev, false)}
+			}
+		}
+		for i := range f.Devices { // it may be that of any that has none
+			if d := &f.Devices[i]; nameless != nil && !given[d.Name] {
+				kind.add(d, *nameless)
 			}
 		}
 	}

@@ -128,7 +128,11 @@ func (c *collector) scanAll(names []string) []*scan {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			scans[i] = c.scan(name)
+			scans[i] = fact.Guarded(c.src, func(src fact.Source) *scan {
+				own := *c
+				own.src = src
+				return own.scan(name)
+			})
 		})
 	}
 	all.Wait()

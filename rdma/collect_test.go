@@ -352,6 +352,16 @@ func TestDataDirect(t *testing.T) {
 	}
 }
 
+// Without the PCI tree the model follows from hca_type, the PCI id in decimal
+// (MT4129 is 15b3:1021 in pci.ids).
+func TestModelByType(t *testing.T) {
+	for hca, want := range map[string]string{"MT4129": "ConnectX-7", "MT4119": "ConnectX-5", "MT4131": "ConnectX-8", "MT1": "", "4129": "", "": ""} {
+		if m, ok := modelByType(hca); m.Name != want || ok != (want != "") {
+			t.Errorf("%q: %q, %v", hca, m.Name, ok)
+		}
+	}
+}
+
 func TestModelTable(t *testing.T) {
 	table, err := nics()
 	if err != nil || len(table) < 100 {

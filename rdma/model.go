@@ -105,10 +105,13 @@ func (c *collector) model(d *Device) fact.Value[Model] {
 		return fact.Missing[Model](fact.Absent, source, "a software device")
 	}
 	a, ok := d.PCI.Get()
+	f := c.functions[a]
+	if m, known := modelByType(d.HCAType.Or("")); known && f == nil {
+		return fact.Of(m, source+", hca_type")
+	}
 	if !ok {
 		return fact.As(d.PCI, Model{})
 	}
-	f := c.functions[a]
 	if f == nil {
 		return fact.Missing[Model](fact.NotCollected, source, a.String()+" is not among the PCI functions")
 	}
@@ -120,6 +123,21 @@ func (c *collector) model(d *Device) fact.Value[Model] {
 		m.IsVF = m.IsVF || isVF
 		return m, nil
 	})
+}
+
+// modelByType looks up what mlx5 and mlx4 call their hardware, "MT4129": the PCI
+// device id in decimal, for where the PCI tree was not seen.
+func modelByType(hcaType string) (Model, bool) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(hcaType, "MT"), 10, 16)
+	if err != nil || !strings.HasPrefix(hcaType, "MT") {
+		return Model{}, false
+	}
+	table, err := nics()
+	if err != nil {
+		return Model{}, false
+	}
+	m, ok := table[nicKey{mellanox, pci.ID(n), 0}]
+	return m, ok
 }
 
 // findModel looks a function up by its ids; firmware ("28.39.1002") tells the

@@ -3,6 +3,7 @@ package rdma
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -13,11 +14,11 @@ import (
 // the function that an auxiliary device, a virtio device or a netdev hangs on.
 func nearestPCI(p string) (pci.Address, bool) {
 	parts := strings.Split(p, "/")
-	for i := len(parts) - 1; i >= 0; i-- {
-		if strings.Count(parts[i], ":") != 2 {
+	for _, part := range slices.Backward(parts) {
+		if strings.Count(part, ":") != 2 {
 			continue
 		}
-		if a, err := pci.ParseAddress(parts[i]); err == nil {
+		if a, err := pci.ParseAddress(part); err == nil {
 			return a, true
 		}
 	}

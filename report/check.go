@@ -31,12 +31,17 @@ func NewCheck(m *topo.Machine, o checks.Outcome, version string) *Check {
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
 		Ladders:  append([]checks.Ladder{}, o.Ladders...),
 		NotSeen:  []string{},
+		Rules:    o.Rules,
 		Machine:  m,
 	}
 	for v := checks.Unknown; v <= checks.Blocked; v++ {
 		doc.Summary.Counts[v.String()] = o.Counts[v]
 	}
 	for _, f := range o.Findings {
+		if f.Waived != nil {
+			doc.Summary.Waived++
+			continue
+		}
 		if f.Verdict == checks.Unknown && !slices.Contains(doc.NotSeen, f.Check) {
 			doc.NotSeen = append(doc.NotSeen, f.Check)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -20,6 +21,7 @@ type Kind string
 const (
 	KindCheck Kind = "check"
 	KindTopo  Kind = "topo"
+	KindPerf  Kind = "perf"
 )
 
 // Header opens every document.
@@ -41,6 +43,7 @@ type Check struct {
 	Summary  Summary          `json:"summary"`
 	Findings []checks.Finding `json:"findings"`
 	Ladders  []checks.Ladder  `json:"ladders"`
+	Rules    checks.Rules     `json:"rules"`    // what it was judged by
 	NotSeen  []string         `json:"not_seen"` // IDs of checks left unknown, for the closing line
 	// HowToSee says what would let them see; only with NotSeen.
 	HowToSee string        `json:"how_to_see,omitempty"`
@@ -49,8 +52,9 @@ type Check struct {
 
 // Summary says in a line each what the node is and how the checks came out.
 type Summary struct {
-	Node   string         `json:"node"`   // "2 x NVIDIA H200, no RDMA NIC; driver 580.159.04 (open), kernel 6.18; KVM guest"
-	Counts map[string]int `json:"counts"` // of every verdict, 0 included
+	Node   string         `json:"node"`             // "2 x NVIDIA H200, no RDMA NIC; driver 580.159.04 (open), kernel 6.18; KVM guest"
+	Counts map[string]int `json:"counts"`           // of every verdict, 0 included; without findings that a waiver accepts
+	Waived int            `json:"waived,omitempty"` // findings that one accepts
 }
 
 // Topo is the document of "gdrcheck topo".
@@ -62,4 +66,13 @@ type Topo struct {
 	Affinity map[string][]string              `json:"affinity"` // best NICs of each GPU
 
 	Graph *topo.Graph `json:"-"` // for renderers that draw more than the document says
+}
+
+// Perf is the document of "gdrcheck perf".
+type Perf struct {
+	Header
+	// Verdict is Fail if a test failed or data arrived wrong, Pass otherwise:
+	// whether the figures are good enough is for checks to say.
+	Verdict checks.Verdict     `json:"verdict"`
+	Results []*perftest.Result `json:"results"`
 }

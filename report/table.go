@@ -26,7 +26,8 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 	p := &page{Style: s}
 	p.top(doc)
 	p.ladders(doc)
-	groups := group(doc.Findings)
+	open, waived := split(doc.Findings)
+	groups := group(open)
 	for _, v := range []checks.Verdict{checks.Fail, checks.Warn} {
 		for _, g := range groups {
 			if g.verdict == v {
@@ -34,7 +35,8 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 			}
 		}
 	}
-	p.notes(doc.Findings)
+	p.waivers(doc.Rules.Waivers, waived)
+	p.notes(open)
 	p.blank()
 	p.folded(groups, checks.Pass, "passed")
 	p.folded(groups, checks.Blocked, "not judged, since another check failed first")
@@ -52,6 +54,7 @@ func (p *page) top(doc *Check) {
 	at := doc.CollectedAt.UTC().Format(time.RFC3339)
 	about := fmt.Sprintf("%s, collected %s, gdrcheck %s", originText(doc.Header), at, clean(doc.Version))
 	p.line(p.paint(dim, about))
+	p.rules(doc.Rules)
 	for _, problem := range doc.Machine.Problems {
 		p.para(p.mark(checks.Unknown)+" ", problem.Part+" could not be collected: "+problem.Reason)
 	}
@@ -133,7 +136,7 @@ func (p *page) group(g findingGroup) {
 		first = append(first, f)
 		unsure, why, fix, refs = append(unsure, f.Unsure), append(why, f.Why), append(fix, f.Fix...), append(refs, f.Refs...)
 		if others := fixedApart(same); others != nil {
-			fix = append(fix, "Likewise for "+subjects(others)+" (-v writes it out)")
+			fix = append(fix, "Likewise for "+subjects(others)+" (-v writes out each)")
 		}
 	}
 	if len(hidden) > 0 {
@@ -252,15 +255,17 @@ func isCommand(text string) bool {
 
 func (p *page) notes(findings []checks.Finding) {
 	first := true
-	for _, f := range findings {
-		if f.Verdict != checks.Info {
+	for _, g := range group(findings) {
+		if g.verdict != checks.Info {
 			continue
 		}
 		if first {
 			p.blank()
 			first = false
 		}
-		p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", f.Check, f.Subject, f.Message))
+		for _, same := range alike(g.findings, p.Verbose) {
+			p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", g.check, subjects(same), same[0].Message))
+		}
 	}
 }
 
@@ -365,6 +370,9 @@ func (p *page) verdict(doc *Check) {
 		if n := doc.Summary.Counts[v.String()]; n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, countWords[v]))
 		}
+	}
+	if n := doc.Summary.Waived; n > 0 {
+		counts = append(counts, fmt.Sprintf("%d waived", n))
 	}
 	word, meaning := exitText(doc)
 	word = strings.ToUpper(word)

@@ -53,14 +53,20 @@ func wrap(text string, width int) []string {
 	return lines
 }
 
-// clean replaces control characters: names come from devices and recordings,
-// and must not be able to steer a terminal.
+const maxText = 16 << 10 // bytes
+
+// clean replaces characters that are not drawn, and cuts what no kernel file is
+// as long as: names come from devices and recordings, and must not be able to
+// steer a terminal, nor to reverse or to drown what stands beside them.
 func clean(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText] + "..."
+	}
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
 			return ' '
-		case unicode.IsControl(r) || r == unicode.ReplacementChar:
+		case !unicode.IsGraphic(r) || r == unicode.ReplacementChar:
 			return '?'
 		}
 		return r

@@ -54,7 +54,7 @@ func (p *page) hops(graph *topo.Graph, path topo.Pair) {
 	p.line("")
 	g := grid{head: []string{"Hop", "What", "Link upward", "ACS", "Name"}}
 	for _, h := range path.Hops {
-		row := []cell{{text: h.ID}, {text: h.Kind}, {}, {}, {text: clean(h.Name)}}
+		row := []cell{{text: clean(h.ID)}, {text: clean(h.Kind)}, {}, {}, {text: clean(h.Name)}}
 		if h.Link != nil {
 			row[2].text = linkText(*h.Link)
 		}

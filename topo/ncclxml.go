@@ -1,9 +1,11 @@
 package topo
 
 import (
+	"bytes"
 	"encoding/xml"
 	"fmt"
 	"io"
+	"unicode"
 )
 
 // NCCLSystem is a topology file of NCCL, as NCCL_TOPO_DUMP_FILE writes and
@@ -100,11 +102,21 @@ func ReadNCCL(r io.Reader) (*NCCLSystem, error) {
 
 // Write writes a topology file that NCCL_TOPO_FILE takes.
 func (s *NCCLSystem) Write(w io.Writer) error {
-	e := xml.NewEncoder(w)
+	var text, safe bytes.Buffer
+	e := xml.NewEncoder(&text)
 	e.Indent("", "  ")
 	if err := e.Encode(s); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, "\n")
+	// What a terminal might obey goes as a character reference.
+	for _, r := range text.String() {
+		if r == '\n' || unicode.IsGraphic(r) {
+			safe.WriteRune(r)
+		} else {
+			fmt.Fprintf(&safe, "&#x%x;", r)
+		}
+	}
+	safe.WriteByte('\n')
+	_, err := w.Write(safe.Bytes())
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +24,8 @@ type checkOptions struct {
 	Strict  bool
 	Verbose bool
 	Record  string
+	Policy  string
+	Preset  string
 }
 
 func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error) *cobra.Command {
@@ -34,6 +37,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
   gdrcheck check -o table -o json=node.json
   gdrcheck check --only acs-redirect,pcie-link-width
   sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
+  sudo gdrcheck check --policy policy.yaml
   gdrcheck check --root /host`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,6 +46,12 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 			}
 			if opts.Record != "" && (opts.Source.From != "" || opts.Source.Example) {
 				return usagef("--record makes a recording of a machine; it does not go with --from or --example")
+			}
+			if format := opts.Output.at(opts.Record); opts.Record != "" && format != "" {
+				return usagef("--record and -o %s would go to the same place", format)
+			}
+			if slices.Contains(stdoutNames, opts.Record) {
+				return usagef("--record wants a file, not standard output")
 			}
 			if runF != nil {
 				return runF(cmd.Context(), opts)
@@ -52,23 +62,35 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 	addSourceFlags(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	f := cmd.Flags()
-	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs`, see 'gdrcheck list')")
-	f.StringSliceVar(&opts.Skip, "skip", nil, "leave these checks out (`IDs`)")
+	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs` or areas, see 'gdrcheck list')")
+	f.StringSliceVar(&opts.Skip, "skip", nil, "leave these checks out (`IDs` or areas)")
 	f.BoolVar(&opts.Strict, "strict", false, "count warnings as failures")
 	f.BoolVarP(&opts.Verbose, "verbose", "v", false, "list what passed, too")
 	f.StringVar(&opts.Record, "record", "", "also write what was read to `FILE`, for --from")
+	f.StringVar(&opts.Policy, "policy", "", "judge by the policy in `FILE`, see 'gdrcheck policy'")
+	f.StringVar(&opts.Preset, "preset", "", "take the machine for this platform (`NAME`, see 'gdrcheck list presets'; none: for no known one)")
 	must(cmd.RegisterFlagCompletionFunc("only", completeIDList))
 	must(cmd.RegisterFlagCompletionFunc("skip", completeIDList))
 	return cmd
 }
 
 func checkRun(ctx context.Context, opts *checkOptions) error {
-	choice := checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict}
+	choice := checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict, Preset: opts.Preset}
 	if err := choice.Validate(); err != nil {
 		if e, ok := errors.AsType[*checks.UnknownNameError](err); ok {
 			return usagef("no check or area is called %q; see 'gdrcheck list'%s", e.Name, similar(e.Name))
 		}
+		if e, ok := errors.AsType[*checks.UnknownPresetError](err); ok {
+			return usagef("no preset is called %q; see 'gdrcheck list presets'", e.Name)
+		}
 		return err
+	}
+	if opts.Policy != "" {
+		policy, err := readPolicy(opts.Policy)
+		if err != nil {
+			return err
+		}
+		choice.Policy = policy
 	}
 	opts.Source.record = opts.Record != ""
 	m, rec, err := opts.Source.machine(ctx, collect.All())

@@ -62,16 +62,24 @@ func exampleTree() render.Tree {
 		"/proc/devices":                   "Character devices:\n195 nvidia\n195 nvidiactl\n231 infiniband_verbs\n508 gdrdrv\n510 nvidia-uvm\n\nBlock devices:\n  9 md\n",
 		"/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  Release Build  (builder)  Wed Aug 27 15:56:47 UTC 2025\n" +
 			"GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n",
-		"/proc/driver/nvidia/params":                                         "EnableStreamMemOPs: 1\nGrdmaPciTopoCheckOverride: 0\nDmaRemapPeerMmio: 1\nOpenRmEnableUnsupportedGpus: 1\nRegistryDwords: \"\"\n",
-		"/sys/class/dmi/id/sys_vendor":                                       "Example",
-		"/sys/class/dmi/id/product_name":                                     "8-GPU server",
-		"/sys/class/dmi/id/bios_version":                                     "1.0",
-		"/sys/firmware/acpi/pm_profile":                                      "4",
-		"/sys/kernel/security/lockdown":                                      "[none] integrity confidentiality",
-		"/boot/config-6.8.0-60-generic":                                      "CONFIG_PCI_P2PDMA=y\nCONFIG_DMA_SHARED_BUFFER=y\nCONFIG_DMABUF_MOVE_NOTIFY=y\nCONFIG_ZONE_DEVICE=y\nCONFIG_INFINIBAND=m\nCONFIG_INFINIBAND_USER_MEM=y\nCONFIG_INFINIBAND_ON_DEMAND_PAGING=y\n",
-		"/etc/modprobe.d/nvidia.conf":                                        "options nvidia NVreg_EnableStreamMemOPs=1\n",
-		"/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.50.0":                  "\x7fELF",
-		"/sys/devices/system/clocksource/clocksource0/available_clocksource": "tsc hpet acpi_pm",
+		"/proc/driver/nvidia/params":                                                "EnableStreamMemOPs: 1\nGrdmaPciTopoCheckOverride: 0\nDmaRemapPeerMmio: 1\nOpenRmEnableUnsupportedGpus: 1\nRegistryDwords: \"\"\n",
+		"/sys/class/dmi/id/sys_vendor":                                              "Example",
+		"/sys/class/dmi/id/product_name":                                            "8-GPU server",
+		"/sys/class/dmi/id/bios_version":                                            "1.0",
+		"/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": "\x06\x00\x00\x00\x00", // off
+		"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor":                     "performance",
+		"/sys/devices/system/cpu/cpu0/cpuidle/state0/name":                          "POLL",
+		"/sys/devices/system/cpu/cpu0/cpuidle/state0/latency":                       "0",
+		"/sys/devices/system/cpu/cpu0/cpuidle/state0/disable":                       "0",
+		"/sys/devices/system/cpu/cpu0/cpuidle/state1/name":                          "C1",
+		"/sys/devices/system/cpu/cpu0/cpuidle/state1/latency":                       "1",
+		"/sys/devices/system/cpu/cpu0/cpuidle/state1/disable":                       "0",
+		"/proc/sys/vm/nr_hugepages":                                                 "1024",
+		"/sys/kernel/security/lockdown":                                             "[none] integrity confidentiality",
+		"/boot/config-6.8.0-60-generic":                                             "CONFIG_MODULES=y\nCONFIG_MODVERSIONS=y\nCONFIG_NUMA_BALANCING=y\nCONFIG_INTEL_IOMMU=y\nCONFIG_INTEL_IOMMU_DEFAULT_ON=y\nCONFIG_AMD_IOMMU=y\nCONFIG_IOMMU_DEFAULT_DMA_LAZY=y\nCONFIG_PCI_REALLOC_ENABLE_AUTO=y\nCONFIG_INFINIBAND_USER_ACCESS=m\nCONFIG_HSA_AMD_P2P=y\nCONFIG_PCI_P2PDMA=y\nCONFIG_DMA_SHARED_BUFFER=y\nCONFIG_DMABUF_MOVE_NOTIFY=y\nCONFIG_ZONE_DEVICE=y\nCONFIG_INFINIBAND=m\nCONFIG_INFINIBAND_USER_MEM=y\nCONFIG_INFINIBAND_ON_DEMAND_PAGING=y\n",
+		"/etc/modprobe.d/nvidia.conf":                                               "options nvidia NVreg_EnableStreamMemOPs=1\n",
+		"/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.50.0":                         "\x7fELF",
+		"/sys/devices/system/clocksource/clocksource0/available_clocksource":        "tsc hpet acpi_pm",
 	}
 	t.Links = map[string]string{"/usr/lib/x86_64-linux-gnu/libibverbs.so.1": "libibverbs.so.1.14.50.0"}
 	for i, a := range exampleGPUs() {
@@ -218,8 +226,8 @@ func exampleSource(t *testing.T) *scripted {
 			Firmware: d.Firmware, DMABufErrno: fact.Of(int(unix.EBADF), "verbs:ibv_reg_dmabuf_mr"),
 			Ports: []rdma.VerbsPort{{Number: 1, State: "PORT_ACTIVE", ActiveMTUBytes: 4096, MaxMTUBytes: 4096}}})
 	}
+	s.say(t, fact.AskKernelLog, gpu.SubjectSystem, "kernel:/dev/kmsg", host.KernelLog{Events: []host.LogEvent{}, Complete: true, Messages: 3172})
 	s.say(t, fact.AskLimits, "self", "limits", host.Limits{MemlockSoft: math.MaxUint64, MemlockHard: math.MaxUint64, CapEff: 0x1ffffffffff})
-	s.say(t, fact.AskKernelLog, gpu.SubjectSystem, "/dev/kmsg", host.KernelLog{Events: []host.LogEvent{}, Complete: true, Messages: 2113})
 	s.say(t, fact.AskGHW, gpu.SubjectSystem, "ghw", host.Names{Product: "Example 8-GPU server", Processor: "2 x Example 56-core server processor", Memory: "2 TiB"})
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/gdrcheck/gdrcheck/checks"
 )
@@ -25,6 +26,13 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// An unmeasured error is one of the other side or of the way to it: nothing was
+// found out about this node.
+type unmeasured struct{ err error }
+
+func (e unmeasured) Error() string { return e.err.Error() }
+func (e unmeasured) Unwrap() error { return e.err }
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // exitCode prints what an error has to say and returns the exit code for it.
@@ -32,6 +40,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 func exitCode(stderr io.Writer, err error) int {
 	var verdict verdictError
 	var usage usageError
+	var nothing unmeasured
 	switch {
 	case err == nil:
 		return checks.ExitOf(checks.Ready).Code
@@ -40,14 +49,27 @@ func exitCode(stderr io.Writer, err error) int {
 	case errors.As(err, &usage):
 		complain(stderr, err)
 		return checks.ExitOf(checks.BadUsage).Code
+	case errors.As(err, &nothing):
+		complain(stderr, err)
+		return checks.ExitOf(checks.Undetermined).Code
 	}
 	complain(stderr, err)
 	return checks.ExitOf(checks.ToolFailed).Code
 }
 
 func complain(stderr io.Writer, err error) {
-	// One line, whatever a library put into the message.
-	fmt.Fprintf(stderr, "gdrcheck: %s\n", strings.Join(strings.Fields(err.Error()), " "))
+	fmt.Fprintf(stderr, "gdrcheck: %s\n", oneLine(err.Error()))
+}
+
+// oneLine makes one line of a message, whatever a library, a file name or a
+// panic put into it, that no terminal obeys.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) {
+			return '?'
+		}
+		return r
+	}, strings.Join(strings.Fields(s), " "))
 }
 
 // run executes one command line and returns its exit code.
@@ -55,7 +77,12 @@ func run(s *streams, args []string) int {
 	return guard(s, func() error {
 		root := newRootCommand(s)
 		root.SetArgs(args)
+		help := &remembering{w: s.Out}
+		root.SetOut(help)
 		err := root.Execute()
+		if err == nil && help.err != nil && !isBrokenPipe(help.err) {
+			return fmt.Errorf("output not written: %w", help.err)
+		}
 		if err != nil && !s.started { // cobra's own errors: the command line was not understood
 			return usageError{err}
 		}
@@ -63,12 +90,27 @@ func run(s *streams, args []string) int {
 	})
 }
 
+// remembering keeps the first error of a writer: cobra, which writes the help
+// there, does not look at it.
+type remembering struct {
+	w   io.Writer
+	err error
+}
+
+func (r *remembering) Write(b []byte) (int, error) {
+	n, err := r.w.Write(b)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
+}
+
 // guard turns an error, or a panic, into one line and an exit code.
 func guard(s *streams, f func() error) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
-			fmt.Fprintf(s.Err, "gdrcheck: internal error: %v at %s; please report it with the output of 'gdrcheck version' at %s\n",
-				p, panicSite(), bugsURL)
+			fmt.Fprintf(s.Err, "gdrcheck: internal error: %s at %s; please report it with the output of 'gdrcheck version' at %s\n",
+				oneLine(fmt.Sprint(p)), panicSite(), bugsURL)
 			code = checks.ExitOf(checks.ToolFailed).Code
 		}
 	}()

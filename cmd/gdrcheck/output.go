@@ -2,13 +2,8 @@ package main
 
 import (
 	"bytes"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -62,16 +57,28 @@ func (o *outputs) Set(text string) error {
 	if named && file == "" {
 		return fmt.Errorf("no file name after %q", text)
 	}
-	if file == "-" {
+	if slices.Contains(stdoutNames, file) {
 		file = ""
 	}
-	for _, other := range o.list {
-		if other.File == file {
-			return fmt.Errorf("%s and %s would go to the same place: give one a file, as in -o %s=FILE", other.Format, format, format)
-		}
+	if other := o.at(file); other != "" {
+		return fmt.Errorf("%s and %s would go to the same place: give one a file, as in -o %s=FILE", other, format, format)
 	}
 	o.list = append(o.list, output{Format: format, File: file})
 	return nil
+}
+
+// stdoutNames are standard output: opened anew by its name, it would be written
+// from its start, over what stands there.
+var stdoutNames = []string{"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
+
+// at is the format that goes to a file, empty where none does.
+func (o *outputs) at(file string) string {
+	for _, out := range o.list {
+		if out.File == file || file != "" && out.File != "" && followLinks(out.File) == followLinks(file) {
+			return out.Format
+		}
+	}
+	return ""
 }
 
 // A renderer draws a document in one format.
@@ -103,29 +110,6 @@ func (o *outputs) write(s *streams, render renderer) error {
 	return writeStdout(s, stdout)
 }
 
-// writeFiles writes all files or, when one cannot be written, none.
-func writeFiles(files []file) error {
-	staged := make([]*stagedFile, 0, len(files))
-	defer func() {
-		for _, f := range staged {
-			f.discard()
-		}
-	}()
-	for _, f := range files {
-		st, err := stageFile(f.name, f.data)
-		if err != nil {
-			return err
-		}
-		staged = append(staged, st)
-	}
-	for _, f := range staged {
-		if err := f.commit(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // writeStdout writes all at once. A reader that closed the pipe has what it wanted.
 func writeStdout(s *streams, b []byte) error {
 	if len(b) == 0 {
@@ -135,64 +119,4 @@ func writeStdout(s *streams, b []byte) error {
 		return fmt.Errorf("output not written: %w", err)
 	}
 	return nil
-}
-
-// stagedFile holds the bytes of a file until they are given its name.
-type stagedFile struct {
-	name string
-	temp string // empty: name is a device or a pipe, written in place at commit
-	data []byte
-}
-
-// stageFile writes data beside the file, on the same file system, and syncs it.
-func stageFile(name string, data []byte) (*stagedFile, error) {
-	mode := fs.FileMode(0o666)
-	if target, err := filepath.EvalSymlinks(name); err == nil {
-		name = target // replace what a link points to, not the link
-	}
-	switch st, err := os.Stat(name); {
-	case err == nil && st.IsDir():
-		return nil, fmt.Errorf("%s is a directory", name)
-	case err == nil && !st.Mode().IsRegular(): // /dev/stdout, a FIFO: a rename would replace it
-		return &stagedFile{name: name, data: data}, nil
-	case err == nil:
-		mode = st.Mode().Perm()
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	}
-	temp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
-	// Not os.CreateTemp: its files are 0600 whatever the umask.
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, errors.Unwrap(err))
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync() // some file systems tell only here that they are full
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		_ = os.Remove(temp)
-		return nil, fmt.Errorf("%s: %w", name, errors.Unwrap(err))
-	}
-	return &stagedFile{name: name, temp: temp}, nil
-}
-
-func (f *stagedFile) commit() error {
-	if f.temp == "" {
-		return os.WriteFile(f.name, f.data, 0)
-	}
-	if err := os.Rename(f.temp, f.name); err != nil {
-		return err
-	}
-	f.temp = ""
-	return nil
-}
-
-func (f *stagedFile) discard() {
-	if f.temp != "" {
-		_ = os.Remove(f.temp)
-	}
 }

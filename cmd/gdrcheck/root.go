@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gdrcheck/gdrcheck/checks"
 )
@@ -43,9 +44,12 @@ func newRootCommand(s *streams) *cobra.Command {
 		SilenceUsage:  true,
 
 		SuggestionsMinimumDistance: 2,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(colorModes, s.color) {
 				return usagef("--color %s: want %s", s.color, strings.Join(colorModes, ", "))
+			}
+			if err := noEmptyFlags(cmd.Flags()); err != nil {
+				return err
 			}
 			s.started = true
 			return nil
@@ -62,6 +66,9 @@ func newRootCommand(s *streams) *cobra.Command {
 	root.AddCommand(
 		newCheckCommand(s, nil),
 		newTopoCommand(s, nil),
+		newSnapshotCommand(s, nil),
+		newPolicyCommand(s),
+		newPerfCommand(s),
 		newListCommand(s, nil),
 		newExplainCommand(s, nil),
 		newVersionCommand(s, nil),
@@ -73,6 +80,17 @@ func newRootCommand(s *streams) *cobra.Command {
 		}
 	}
 	return root
+}
+
+// noEmptyFlags refuses --root "$DIR" where DIR is not set: taken as not given, it
+// would have another machine judged than the caller meant.
+func noEmptyFlags(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if kind, text := f.Value.Type(), f.Value.String(); kind == "string" && text == "" || kind == "stringSlice" && text == "[]" {
+			err = usagef("--%s was given no value", f.Name)
+		}
+	})
+	return err
 }
 
 var colorModes = []string{"auto", "always", "never"}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,11 +17,20 @@ func TestSchema(t *testing.T) {
 	faulty := machineDir(t, "example", exampleTree)
 	healthy := machineDir(t, "eight-gpu", render.EightGPU)
 	without := machineDir(t, "without", func() render.Tree { return render.Tree{} })
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(policy, []byte("expect: {gpus: {count: 9}, path: PXB}\noff: [memlock]\nseverity: {rdma-port-rate: error}\nwaivers:\n"+
+		"- {check: policy-gpus, subject: node, reason: x, expires: 2099-01-01}\n- {check: gdrdrv, subject: node, reason: x, expires: 2001-01-01}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, command := range []string{"check", "topo"} {
 		schema := compileSchema(t, command)
-		for _, source := range [][]string{nil, {"--example"}, {"--root", faulty}, {"--root", healthy}, {"--root", without}} {
+		sources := [][]string{nil, {"--example"}, {"--root", faulty}, {"--root", healthy}, {"--root", without}}
+		if command == "check" {
+			sources = append(sources, []string{"--example", "--policy", policy}, []string{"--example", "--preset", "none"})
+		}
+		for _, source := range sources {
 			args := append([]string{command, "-o", "json"}, source...)
-			t.Run(strings.Join(args[:min(len(args), 4)], " "), func(t *testing.T) {
+			t.Run(strings.Join(args[:min(len(args), 5)], " "), func(t *testing.T) {
 				out, _ := mustRun(t, args...)
 				doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(out))
 				if err != nil {
@@ -42,6 +53,7 @@ func TestSchemaRefuses(t *testing.T) {
 		{`"kind": "check"`, `"kind": "topo"`},
 		{`"exit_code": 1`, `"exit_code": 2`},
 		{`"subject":`, `"object":`},
+		{`"preset": "hgx-h100"`, `"platform": "hgx-h100"`},
 		{`"got":`, `"found":`},
 		{`"collected_at": "2`, `"collected_at": "x2`},
 		{`"origin": "example"`, `"origin": "dream"`},

@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +34,7 @@ func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	f := cmd.Flags()
 	f.BoolVar(&o.Example, "example", false, "read the example node inside the binary instead of this machine")
 	f.StringVar(&o.Root, "root", "", "read the machine whose /sys and /proc are below `DIR`")
-	f.StringVar(&o.From, "from", "", "read the recording in `FILE`, made with 'gdrcheck check --record'")
+	f.StringVar(&o.From, "from", "", "read the recording in `FILE`, made with 'gdrcheck snapshot'")
 	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "longest time to collect; what is not told by then counts as unknown")
 	must(cmd.MarkFlagDirname("root"))
 }
@@ -90,6 +92,9 @@ func (o *sourceOptions) open() (*source, error) {
 	return s, nil
 }
 
+// origins are what a recording can be of; one of the machine's text may not say.
+var origins = []string{"", "live", "tree", "recording", "example"}
+
 // replay is a recording, judged as what it was made of. fallback is the origin
 // of one that does not say.
 func replay(rec *fact.Recording, fallback string) *source {
@@ -100,11 +105,39 @@ func replay(rec *fact.Recording, fallback string) *source {
 	return &source{Source: rec, origin: cmp.Or(origin, fallback), simulated: simulated, collectedAt: rec.CollectedAt()}
 }
 
+// openInTime is open within the time limit: a FIFO that nobody writes to, or a
+// file system that does not answer, would hold it for ever.
+func (o *sourceOptions) openInTime() (*source, error) {
+	type result struct {
+		src      *source
+		err      error
+		panicked any
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			r.panicked = recover()
+			done <- r
+		}()
+		r.src, r.err = o.open()
+	}()
+	select {
+	case r := <-done:
+		if r.panicked != nil {
+			panic(r.panicked)
+		}
+		return r.src, r.err
+	case <-time.After(max(o.Timeout, time.Second)):
+		return nil, usagef("cannot read %s: no answer within %s", cmp.Or(o.From, o.Root, "/"), max(o.Timeout, time.Second))
+	}
+}
+
 // machine opens the source and collects the machine from it. A live machine is
 // asked for no more than want; what was recorded is all read, since it costs
 // nothing. The recorder is nil unless the options ask for one.
 func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*topo.Machine, *fact.Recorder, error) {
-	src, err := o.open()
+	src, err := o.openInTime()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,8 +169,13 @@ func openRecording(name string) (*fact.Recording, error) {
 	}
 	defer func() { _ = f.Close() }()
 	rec, err := fact.OpenRecording(f)
+	if err == nil {
+		if origin, _ := rec.Origin(); !slices.Contains(origins, origin) {
+			err = fmt.Errorf("%w: its origin is %q", fact.ErrRecordingBroken, origin)
+		}
+	}
 	if err != nil {
-		return nil, usagef("cannot read %s: %w; make a recording with 'gdrcheck check --record FILE'", name, pathCause(err))
+		return nil, usagef("cannot read %s: %w; make a recording with 'gdrcheck snapshot -o FILE'", name, pathCause(err))
 	}
 	return rec, nil
 }

@@ -34,10 +34,11 @@ var mayImport = map[string][]string{
 
 	"internal/collect": append([]string{"topo"}, facts...),
 
-	"rdma/verbs":      facts,
+	"internal/mem":    {},
+	"rdma/verbs":      append([]string{"perftest"}, facts...),
 	"internal/nvml":   facts,
 	"internal/cuda":   facts,
-	"internal/worker": append([]string{"perftest", "topo", "rdma/verbs", "internal/nvml", "internal/cuda"}, facts...),
+	"internal/worker": append([]string{"perftest", "topo", "rdma/verbs", "internal/mem", "internal/nvml", "internal/cuda"}, facts...),
 
 	"cmd/gdrcheck": append([]string{"report", "checks", "perftest", "topo", "internal/collect", "internal/worker"}, facts...),
 
@@ -46,12 +47,13 @@ var mayImport = map[string][]string{
 	"internal/lab":        {},
 	"internal/topotest":   append([]string{"topo"}, facts...),
 	"internal/facttest":   {"internal/fact"},
+	"internal/perfdouble": {"perftest"},
 	"internal/render":     {"internal/fact", "pci"},
 	"internal/render/cmd": {"internal/render"},
 }
 
 // cgoAllowed are the packages that may contain C, and the module that may.
-var cgoAllowed = []string{"internal/worker", "rdma/verbs", "internal/nvml", "internal/cuda"}
+var cgoAllowed = []string{"internal/worker", "rdma/verbs", "internal/mem", "internal/nvml", "internal/cuda"}
 
 const cgoModule = "github.com/NVIDIA/go-nvml"
 
@@ -66,7 +68,7 @@ var soleImporters = map[string][]string{
 }
 
 // pureGo are the packages that must build without cgo.
-var pureGo = append([]string{"topo", "checks", "report", "internal/collect"}, facts...)
+var pureGo = append([]string{"topo", "perftest", "checks", "report", "internal/collect"}, facts...)
 
 type listedPackage struct {
 	ImportPath string

@@ -74,8 +74,13 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 	if err == nil {
 		err = functions.err
 	}
-	if err != nil && fact.StateOf(err) != fact.Absent {
+	switch {
+	case err == nil:
+	case fact.StateOf(err) != fact.Absent:
 		m.Problems = append(m.Problems, topo.Problem{Part: "pci", Reason: fact.Cause(err)})
+	case opt.Origin == "tree":
+		// A kernel can be without PCI; a copied tree is rather partial.
+		m.Problems = append(m.Problems, topo.Problem{Part: "pci", Reason: pci.Devices + " is not in what was read"})
 	}
 	m.PCI = functions.v
 

@@ -65,6 +65,19 @@ func opts() Options {
 	return o
 }
 
+// A live kernel may have no PCI; a tree without it is partial, and must not pass for
+// a machine without GPUs.
+func TestTreeWithoutPCI(t *testing.T) {
+	for origin, want := range map[string]int{"tree": 1, "live": 0} {
+		o := opts()
+		o.Origin = origin
+		m := Machine(t.Context(), facttest.Tree(t, map[string]string{"/proc/cmdline": "quiet"}), o)
+		if len(m.Problems) != want || want == 1 && m.Problems[0].Part != "pci" {
+			t.Errorf("%s: problems %+v", origin, m.Problems)
+		}
+	}
+}
+
 func TestMachine(t *testing.T) {
 	src := node(t)
 	m := Machine(t.Context(), src, opts())

@@ -63,7 +63,11 @@ func (s *source) startAsks(ctx context.Context, opt Options) {
 	if opt.NeedLog {
 		s.start(ctx, fact.AskKernelLog)
 	}
-	if _, err := s.Stat("/proc/driver/nvidia"); err != nil && !opt.AskNVIDIA {
+	loaded, _ := part(ctx, "driver", func() bool {
+		_, err := s.Stat("/proc/driver/nvidia")
+		return err == nil
+	})
+	if !loaded && !opt.AskNVIDIA {
 		return
 	}
 	if opt.Brief {

@@ -273,6 +273,10 @@ func (r *Recorder) Save(w io.Writer, collectedAt time.Time) error {
 	if err != nil {
 		return err
 	}
+	return encode(w, doc)
+}
+
+func encode(w io.Writer, doc *recording) error {
 	// One encoder goroutine: the same document gives the same bytes.
 	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault))
 	if err != nil {

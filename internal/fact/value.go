@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 )
 
@@ -88,7 +89,8 @@ func Cause(err error) string {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()
 	}
-	return err.Error()
+	// The state says "not collected" already.
+	return strings.TrimSuffix(err.Error(), ": "+ErrNotCollected.Error())
 }
 
 // StateOf classifies an error as FromError does. A nil error is Known.

@@ -48,7 +48,7 @@ func Recorded(t testing.TB, name, under, at string, only ...string) *Source {
 	t.Helper()
 	f, err := os.Open(Fixture(t, "sysfs/"+name+"/root.tar.gz"))
 	must(t, err)
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	z, err := gzip.NewReader(f)
 	must(t, err)
 	root := t.TempDir()

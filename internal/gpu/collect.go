@@ -53,10 +53,14 @@ func Collect(ctx context.Context, src fact.Source, functions []pci.Function, opt
 			args = []string{Brief}
 		}
 		wg.Go(func() {
-			c.nvml = ask[NVMLSystem](ctx, src, opt.NVML, fact.AskNVML, args, func(d NVMLDevice) pci.Address { return d.Addr })
+			c.nvml = fact.Guarded(src, func(src fact.Source) answers[NVMLSystem, NVMLDevice] {
+				return ask[NVMLSystem](ctx, src, opt.NVML, fact.AskNVML, args, func(d NVMLDevice) pci.Address { return d.Addr })
+			})
 		})
 		wg.Go(func() {
-			c.cuda = ask[CUDASystem](ctx, src, opt.CUDA, fact.AskCUDA, nil, func(d CUDADevice) pci.Address { return d.Addr })
+			c.cuda = fact.Guarded(src, func(src fact.Source) answers[CUDASystem, CUDADevice] {
+				return ask[CUDASystem](ctx, src, opt.CUDA, fact.AskCUDA, nil, func(d CUDADevice) pci.Address { return d.Addr })
+			})
 		})
 	}
 	f := Facts{NVIDIA: procfs(src)}

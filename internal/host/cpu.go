@@ -184,7 +184,7 @@ func numa(src fact.Source) fact.Value[[]NUMANode] {
 
 func parseDistances(s string) ([]int, error) {
 	var out []int
-	for _, f := range strings.Fields(s) {
+	for f := range strings.FieldsSeq(s) {
 		n, err := strconv.ParseUint(f, 10, 16)
 		if err != nil {
 			return nil, fmt.Errorf("bad distances %q", s)

@@ -137,9 +137,10 @@ func (w *writer) dir(name string) {
 	}
 }
 
-// file writes text, with the newline that sysfs ends its values with.
+// file writes text, with the newline that sysfs ends its values with. What holds a
+// NUL is no text and stays as it is.
 func (w *writer) file(name, text string) {
-	if text != "" && !strings.HasSuffix(text, "\n") {
+	if text != "" && !strings.HasSuffix(text, "\n") && !strings.Contains(text, "\x00") {
 		text += "\n"
 	}
 	w.bytes(name, []byte(text))
@@ -265,9 +266,13 @@ func (t Tree) writeProc(w *writer) {
 	w.file("/proc/sys/kernel/osrelease", kernel)
 	w.file("/proc/cmdline", t.CommandLine+"\n")
 	var cpus strings.Builder
+	flags := ""
+	if t.CPUVendor != "" { // by its flags is x86 told from others
+		flags = "flags\t\t: fpu tsc msr pae cx8 apic sse sse2 lm\n"
+	}
 	for _, n := range parseList(t.allCPUs()) {
-		fmt.Fprintf(&cpus, "processor\t: %d\nvendor_id\t: %s\ncpu family\t: %d\nmodel\t\t: 1\nmodel name\t: %s\n\n",
-			n, t.CPUVendor, t.CPUFamily, t.CPUModel)
+		fmt.Fprintf(&cpus, "processor\t: %d\nvendor_id\t: %s\ncpu family\t: %d\nmodel\t\t: 1\nmodel name\t: %s\n%s\n",
+			n, t.CPUVendor, t.CPUFamily, t.CPUModel, flags)
 	}
 	w.file("/proc/cpuinfo", cpus.String())
 }

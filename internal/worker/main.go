@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,23 +32,40 @@ func Main() int {
 		return 2
 	}
 	stdin := bufio.NewReader(os.Stdin)
-	line, err := bufio.NewReader(io.LimitReader(stdin, maxRequestBytes)).ReadBytes('\n')
+	line, err := readRequest(stdin)
 	if err != nil {
 		return 2
+	}
+	var req request
+	jsonErr := json.Unmarshal(line, &req)
+	if req.Ask == askPerf {
+		perfMain(stdin, out)
+		return 0
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, stdin)
 		os.Exit(0)
 	}()
 	s := &session{out: bufio.NewWriterSize(out, 64<<10), skip: map[string]bool{}}
-	var req request
-	if err := json.Unmarshal(line, &req); err != nil {
-		s.send(message{Error: "unreadable request: " + err.Error()})
+	if jsonErr != nil {
+		s.send(message{Error: "unreadable request: " + jsonErr.Error()})
 	} else {
 		s.answer(req)
 	}
 	s.flush()
 	return 0
+}
+
+// readRequest reads one line of bounded length and nothing beyond it.
+func readRequest(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) || len(line) > maxRequestBytes {
+			return line, err
+		}
+	}
 }
 
 // dieOfSignals undoes the Go runtime's handlers for what a crash in a library

@@ -27,6 +27,8 @@ type process struct {
 	lines   *bufio.Reader
 	total   int
 
+	requested chan struct{} // closed when the request is written
+
 	stderr tail
 	exited chan *os.ProcessState // receives once, if the process can be reaped at all
 	reaped sync.Mutex            // held while signalling, so that no other process's id is hit
@@ -88,7 +90,11 @@ func start(req request) (*process, error) {
 	go p.stderr.read(errs[0])
 	go p.reap()
 	// In a goroutine: a worker that dies before it reads would block us.
-	go func() { _, _ = p.stdin.Write(append(line, '\n')) }()
+	p.requested = make(chan struct{})
+	go func() {
+		defer close(p.requested)
+		_, _ = p.stdin.Write(append(line, '\n'))
+	}()
 	return p, nil
 }
 
@@ -182,23 +188,28 @@ func (g *garbled) Error() string {
 
 // next reads one message. It fails with os.ErrDeadlineExceeded at the deadline,
 // with io.EOF when the worker ended, with *garbled when it sent nonsense.
-func (p *process) next(ctx context.Context, deadline time.Time) (message, error) {
+func (p *process) next(ctx context.Context, deadline time.Time) (m message, err error) {
+	err = p.nextInto(ctx, deadline, &m)
+	return m, err
+}
+
+// nextInto is next for another kind of message.
+func (p *process) nextInto(ctx context.Context, deadline time.Time, to any) error {
 	if err := p.answers.SetReadDeadline(deadline); err != nil {
-		return message{}, err
+		return err
 	}
 	// After the deadline is set: whoever cancels may have set his just before.
 	if ctx.Err() != nil {
-		return message{}, os.ErrDeadlineExceeded
+		return os.ErrDeadlineExceeded
 	}
 	line, err := p.readLine()
 	if err != nil {
-		return message{}, err
+		return err
 	}
-	var m message
-	if err := json.Unmarshal(line, &m); err != nil {
-		return message{}, &garbled{line, err}
+	if err := json.Unmarshal(line, to); err != nil {
+		return &garbled{line, err}
 	}
-	return m, nil
+	return nil
 }
 
 func (p *process) readLine() ([]byte, error) {

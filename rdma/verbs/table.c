@@ -29,19 +29,20 @@ char *gdr_verbs_load(struct gdr_verbs *v, const char *library)
 	GDR_DEMAND(name, version, result, args)
 	GDR_VERBS_REQUIRED(GDR_LOOK_UP_OR_FAIL)
 	GDR_VERBS_OPTIONAL(GDR_LOOK_UP)
+#define GDR_LOOK_UP_INNER(name, version, result, args) \
+	*(void **)&v->name = dlvsym(lib, "_ibv_" #name, version);
+	GDR_VERBS_INNER(GDR_LOOK_UP_INNER)
 	return NULL;
 }
 
-/* A library that fails without an errno must not read as success. */
-static int failure(void)
+int gdr_failure(void)
 {
 	return errno ? errno : EIO;
 }
 
-/* Some calls return an errno, some -1 with errno set. */
-static int code(int rc)
+int gdr_code(int rc)
 {
-	return rc > 0 ? rc : rc ? failure() : 0;
+	return rc > 0 ? rc : rc ? gdr_failure() : 0;
 }
 
 int gdr_open(const struct gdr_verbs *v, const char *name, struct ibv_context **ctx, const char **call)
@@ -53,14 +54,14 @@ int gdr_open(const struct gdr_verbs *v, const char *name, struct ibv_context **c
 	errno = 0;
 	list = v->get_device_list(NULL);
 	if (!list)
-		return failure();
+		return gdr_failure();
 	for (i = 0; list[i]; i++) {
 		if (strcmp(v->get_device_name(list[i]), name))
 			continue;
 		*call = "ibv_open_device";
 		errno = 0;
 		*ctx = v->open_device(list[i]);
-		rc = *ctx ? 0 : failure();
+		rc = *ctx ? 0 : gdr_failure();
 		break;
 	}
 	v->free_device_list(list);
@@ -70,14 +71,14 @@ int gdr_open(const struct gdr_verbs *v, const char *name, struct ibv_context **c
 int gdr_close(const struct gdr_verbs *v, struct ibv_context *ctx)
 {
 	errno = 0;
-	return code(v->close_device(ctx));
+	return gdr_code(v->close_device(ctx));
 }
 
 int gdr_query_device(const struct gdr_verbs *v, struct ibv_context *ctx, struct ibv_device_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	errno = 0;
-	return code(v->query_device(ctx, attr));
+	return gdr_code(v->query_device(ctx, attr));
 }
 
 int gdr_query_port(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
@@ -85,7 +86,7 @@ int gdr_query_port(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t p
 	memset(attr, 0, sizeof(*attr));
 	/* The exported function fills the older, shorter structure: a prefix. */
 	errno = 0;
-	return code(v->query_port(ctx, port, (struct _compat_ibv_port_attr *)attr));
+	return gdr_code(v->query_port(ctx, port, (struct _compat_ibv_port_attr *)attr));
 }
 
 int gdr_probe_dmabuf(const struct gdr_verbs *v, struct ibv_context *ctx, int *answer)
@@ -97,11 +98,11 @@ int gdr_probe_dmabuf(const struct gdr_verbs *v, struct ibv_context *ctx, int *an
 	errno = 0;
 	pd = v->alloc_pd(ctx);
 	if (!pd)
-		return failure();
+		return gdr_failure();
 	errno = 0;
 	mr = v->reg_dmabuf_mr(pd, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
-	*answer = mr ? 0 : failure();
+	*answer = mr ? 0 : gdr_failure();
 	errno = 0;
-	rc = mr ? code(v->dereg_mr(mr)) : 0;
-	return rc ? rc : code(v->dealloc_pd(pd));
+	rc = mr ? gdr_code(v->dereg_mr(mr)) : 0;
+	return rc ? rc : gdr_code(v->dealloc_pd(pd));
 }

@@ -21,17 +21,48 @@
 	  (struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *))          \
 	X(alloc_pd, "IBVERBS_1.1", struct ibv_pd *, (struct ibv_context *))         \
 	X(dealloc_pd, "IBVERBS_1.1", int, (struct ibv_pd *))                        \
-	X(dereg_mr, "IBVERBS_1.1", int, (struct ibv_mr *))
+	X(dereg_mr, "IBVERBS_1.1", int, (struct ibv_mr *))                          \
+	X(reg_mr, "IBVERBS_1.1", struct ibv_mr *,                                   \
+	  (struct ibv_pd *, void *, size_t, int))                                   \
+	X(query_gid, "IBVERBS_1.1", int,                                            \
+	  (struct ibv_context *, uint8_t, int, union ibv_gid *))                    \
+	X(create_comp_channel, "IBVERBS_1.0", struct ibv_comp_channel *,            \
+	  (struct ibv_context *))                                                   \
+	X(destroy_comp_channel, "IBVERBS_1.0", int, (struct ibv_comp_channel *))    \
+	X(create_cq, "IBVERBS_1.1", struct ibv_cq *,                                \
+	  (struct ibv_context *, int, void *, struct ibv_comp_channel *, int))      \
+	X(destroy_cq, "IBVERBS_1.1", int, (struct ibv_cq *))                        \
+	X(get_cq_event, "IBVERBS_1.1", int,                                         \
+	  (struct ibv_comp_channel *, struct ibv_cq **, void **))                   \
+	X(ack_cq_events, "IBVERBS_1.1", void, (struct ibv_cq *, unsigned int))      \
+	X(create_qp, "IBVERBS_1.1", struct ibv_qp *,                                \
+	  (struct ibv_pd *, struct ibv_qp_init_attr *))                             \
+	X(modify_qp, "IBVERBS_1.1", int,                                            \
+	  (struct ibv_qp *, struct ibv_qp_attr *, int))                             \
+	X(destroy_qp, "IBVERBS_1.1", int, (struct ibv_qp *))                        \
+	X(create_ah, "IBVERBS_1.1", struct ibv_ah *,                                \
+	  (struct ibv_pd *, struct ibv_ah_attr *))                                  \
+	X(destroy_ah, "IBVERBS_1.1", int, (struct ibv_ah *))
 
 /* What only newer ones have: NULL in the table where missing. */
 #define GDR_VERBS_OPTIONAL(X)                                                       \
 	X(reg_dmabuf_mr, "IBVERBS_1.12", struct ibv_mr *,                           \
-	  (struct ibv_pd *, uint64_t, size_t, uint64_t, int, int))
+	  (struct ibv_pd *, uint64_t, size_t, uint64_t, int, int))                  \
+	X(reg_mr_iova2, "IBVERBS_1.8", struct ibv_mr *,                             \
+	  (struct ibv_pd *, void *, size_t, uint64_t, unsigned int))
+
+/* The same, of functions that inline functions of the headers stand before:
+ * their names begin with an underscore. */
+#define GDR_VERBS_INNER(X)                                                          \
+	X(query_gid_ex, "IBVERBS_1.11", int,                                        \
+	  (struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *,        \
+	   uint32_t, size_t))
 
 struct gdr_verbs {
 #define GDR_FIELD(name, version, result, args) result(*name) args;
 	GDR_VERBS_REQUIRED(GDR_FIELD)
 	GDR_VERBS_OPTIONAL(GDR_FIELD)
+	GDR_VERBS_INNER(GDR_FIELD)
 #undef GDR_FIELD
 };
 
@@ -42,6 +73,13 @@ char *gdr_verbs_load(struct gdr_verbs *v, const char *library);
 /* Finds and opens a device. Returns 0 or an errno, and in *call what failed;
  * ENODEV: the list has no such device. */
 int gdr_open(const struct gdr_verbs *v, const char *name, struct ibv_context **ctx, const char **call);
+
+/* errno after a call that returned no object; EIO where it set none: a library
+ * that fails without an errno must not read as success. */
+int gdr_failure(void);
+
+/* An errno for the answer of a call that returns an errno, or -1 with errno set. */
+int gdr_code(int rc);
 
 int gdr_close(const struct gdr_verbs *v, struct ibv_context *ctx);
 

@@ -32,17 +32,19 @@ save() { # name, command: its output and exit status
   echo $? >$out/"$name.rc"
 }
 
-save check-root.json /tmp/gdrcheck check --record $out/node.rec -o json
-save check-user.json user /tmp/gdrcheck check -o json
-save check-root.txt /tmp/gdrcheck check
-save check-user.txt user /tmp/gdrcheck check
-save topo-root.json /tmp/gdrcheck topo -o json
+# Emulation on a busy machine is slow: the usual time limit could end the
+# collection before its end.
+save check-root.json /tmp/gdrcheck check --timeout 120s --record $out/node.rec -o json
+save check-user.json user /tmp/gdrcheck check --timeout 120s -o json
+save check-root.txt /tmp/gdrcheck check --timeout 120s
+save check-user.txt user /tmp/gdrcheck check --timeout 120s
+save topo-root.json /tmp/gdrcheck topo --timeout 120s -o json
 export GDRCHECK_NVML_LIBRARY=/tmp/libnvml-stub.so
 export LAB_GPUS="0000:23:00.0 0000:82:00.0"
-save topo-gpus.json /tmp/gdrcheck topo -o json
-save topo-gpus.txt /tmp/gdrcheck topo
-save check-gpus.json /tmp/gdrcheck check -o json
-save check-gpus.txt /tmp/gdrcheck check
+save topo-gpus.json /tmp/gdrcheck topo --timeout 120s -o json
+save topo-gpus.txt /tmp/gdrcheck topo --timeout 120s
+save check-gpus.json /tmp/gdrcheck check --timeout 120s -o json
+save check-gpus.txt /tmp/gdrcheck check --timeout 120s
 unset GDRCHECK_NVML_LIBRARY LAB_GPUS
 
 save lspci-root /usr/bin/lspci -D -nn -vvv

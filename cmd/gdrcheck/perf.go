@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/internal/worker"
+	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/report"
+)
+
+func newPerfCommand(s *streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "perf",
+		Short: "Measure RDMA bandwidth and latency",
+		Long: `perf moves data and measures it, as linux-rdma/perftest does, and compares what arrived.
+It loads the ports that it is given: do not run it beside a job.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil))
+	return cmd
+}
+
+type loopbackOptions struct {
+	IO         *streams
+	Output     outputs
+	Plan       planFlags
+	PeerDevice string
+	PeerPort   int
+}
+
+func newPerfLoopbackCommand(s *streams, runF func(context.Context, *loopbackOptions) error) *cobra.Command {
+	opts := &loopbackOptions{IO: s}
+	cmd := &cobra.Command{
+		Use:   "loopback --dev DEVICE [--peer-dev DEVICE]",
+		Short: "Measure between two ports of this node, or a port and itself",
+		Long: `loopback runs both ends on this node. From a port to itself the data stays inside the NIC:
+PCIe, memory and driver are measured, not cable and switch.`,
+		Example: `  gdrcheck perf loopback --dev mlx5_0
+  gdrcheck perf loopback --dev mlx5_0 --peer-dev mlx5_1 --op write,read --bidirectional
+  gdrcheck perf loopback --dev mlx5_0 --measure bandwidth --size 1K:8M -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Plan.Local.Device == "" {
+				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
+			}
+			if err := opts.Plan.validate(cmd); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return loopbackRun(cmd.Context(), opts)
+		},
+	}
+	addOutputFlag(cmd, &opts.Output, "table", "json")
+	addPlanFlags(cmd, &opts.Plan)
+	f := cmd.Flags()
+	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
+	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same)")
+	return cmd
+}
+
+func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	a := opts.Plan.Local
+	b := a
+	if opts.PeerDevice != "" {
+		b.Device = opts.PeerDevice
+	}
+	if opts.PeerPort > 0 {
+		b.Port = opts.PeerPort
+	}
+	b.Place++ // the next CPU: two loops on one would take turns
+	if a.CPU >= 0 {
+		b.CPU = -1
+	}
+	at := time.Now().UTC()
+	var results []*perftest.Result
+	for _, p := range opts.Plan.Plans {
+		r, err := perftest.Loopback(ctx, &worker.Perf{}, &worker.Perf{}, p, a, b, nil)
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	return writePerf(opts.IO, &opts.Output, results, at)
+}
+
+// writePerf writes the document and ends with the exit code of its verdict.
+func writePerf(s *streams, o *outputs, results []*perftest.Result, at time.Time) error {
+	doc := report.NewPerf(results, at, readBuildInfo().Version)
+	err := o.write(s, func(w io.Writer, format string, style report.Style) error {
+		if format == "json" {
+			return report.JSON(w, doc)
+		}
+		return report.PerfTable(w, doc, style)
+	})
+	if err == nil && doc.Verdict != checks.Pass {
+		return verdictError{checks.ExitOf(checks.NotReady).Code}
+	}
+	return err
+}

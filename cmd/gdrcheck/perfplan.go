@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// planFlags are the flags that say what to measure, and the plans they make.
+type planFlags struct {
+	Plans []perftest.Plan
+	Local perftest.Local
+
+	ops, measures   []string
+	transport, size string
+	footprint       string
+	oneBuffer       bool
+	noRelaxed       bool
+	duration        time.Duration
+	margin          time.Duration
+	idle, interval  time.Duration
+	set             perftest.Plan // what stands in it is taken for flags that were given
+}
+
+func addPlanFlags(cmd *cobra.Command, p *planFlags) {
+	p.Local = perftest.NewLocal("")
+	f := cmd.Flags()
+	l, set := &p.Local, &p.set
+	f.StringVar(&l.Device, "dev", "", "RDMA `DEVICE`, as in /sys/class/infiniband")
+	f.IntVar(&l.Port, "port", l.Port, "its port `NUMBER`")
+	f.StringSliceVar(&p.ops, "op", []string{string(perftest.Write)}, "`OPERATIONS`: write, write_imm, read, send")
+	f.StringSliceVar(&p.measures, "measure", []string{string(perftest.Bandwidth), string(perftest.Latency)}, "`MEASURES`: bandwidth, latency")
+	f.StringVar(&p.transport, "transport", string(perftest.RC), "RC, or UD for send")
+	f.StringVar(&p.size, "size", "", "message `BYTES`, as 64K; several as 2,64K; powers of two as 2:8M (default 64K for bandwidth, 2 for latency)")
+	f.IntVar(&set.QPs, "qps", 1, "queue pairs of a bandwidth test")
+	f.IntVar(&set.Depth, "depth", perftest.DefaultDepth, "messages in flight on a queue pair of a bandwidth test")
+	f.IntVar(&set.RecvDepth, "recv-depth", perftest.DefaultRecvDepth, "receives posted on a queue pair")
+	f.IntVar(&set.PostList, "post-list", 1, "work requests handed over in one call")
+	f.IntVar(&set.CQModeration, "cq-mod", 0, "one completion for so many messages (0: 100, and 1 for messages above 8K)")
+	f.IntVar(&set.InlineBytes, "inline", 0, "copy messages up to this size into the work request (default 0 for bandwidth, 220 for latency)")
+	f.IntVar(&set.Messages, "count", 0, "messages on each queue pair (default: by time for bandwidth, 10000 for latency)")
+	f.DurationVar(&p.duration, "duration", 0, "time of each size (default 3s for bandwidth)")
+	f.DurationVar(&p.margin, "margin", perftest.DefaultMargin, "left out of --duration at its start and end")
+	f.IntVar(&set.WarmUp, "warm-up", 0, "messages on each queue pair that are not counted (default 256 for bandwidth, 100 for latency)")
+	f.BoolVar(&set.Bidirectional, "bidirectional", false, "both directions at the same time (bandwidth)")
+	f.StringVar(&p.footprint, "footprint", "64M", "`BYTES` of memory that the messages walk through, so that caches do not flatter the figure")
+	f.BoolVar(&p.oneBuffer, "one-buffer", false, "all messages use one buffer, as in perftest")
+	f.BoolVar(&set.Events, "events", false, "sleep until a completion instead of polling")
+	f.IntVar(&set.MTUBytes, "mtu", 0, "path MTU in bytes (default: the ports')")
+	f.IntVar(&set.ServiceLevel, "sl", 0, "service level (InfiniBand)")
+	f.IntVar(&set.TrafficClass, "traffic-class", 0, "traffic class of the GRH, which is the ToS byte on RoCE")
+	f.IntVar(&l.GIDIndex, "gid-index", l.GIDIndex, "of the GID table (-1: chosen and explained)")
+	f.BoolVar(&l.IPv6, "ipv6", false, "prefer an IPv6 GID")
+	f.IntVar(&l.PKeyIndex, "pkey-index", 0, "of the partition key table")
+	f.IntVar(&set.RetryCount, "retry", 7, "retries of an unacknowledged packet (0 to 7)")
+	f.IntVar(&set.RNRRetry, "rnr-retry", 7, "retries when the receiver is not ready (7: for ever)")
+	f.IntVar(&set.TimeoutExponent, "timeout", 14, "acknowledgement timeout `N`: 4.096 us times 2^N")
+	f.BoolVar(&p.noRelaxed, "no-relaxed-ordering", false, "register memory without relaxed ordering")
+	f.DurationVar(&p.idle, "idle", perftest.DefaultIdle, "end a test on which nothing arrives for so long")
+	f.DurationVar(&p.interval, "interval", perftest.DefaultInterval, "of the series of a bandwidth")
+	f.IntVar(&l.CPU, "cpu", l.CPU, "`NUMBER` of the CPU that measures (-1: one near the NIC)")
+	f.IntVar(&l.NUMANode, "numa-node", l.NUMANode, "NUMA `NODE` of the buffers (-1: the NIC's)")
+}
+
+// validate makes the plans of what was given.
+func (p *planFlags) validate(cmd *cobra.Command) error {
+	var sizes []int
+	var err error
+	if p.size != "" {
+		if sizes, err = parseSizes(p.size); err != nil {
+			return usagef("--size %s: %w", p.size, err)
+		}
+	}
+	footprint, err := parseBytes(p.footprint)
+	if err != nil {
+		return usagef("--footprint %s: %w", p.footprint, err)
+	}
+	if p.oneBuffer {
+		footprint = 0
+	}
+	for _, op := range p.ops {
+		for _, m := range p.measures {
+			plan := perftest.NewPlan(perftest.Operation(op), perftest.Measure(m))
+			p.apply(cmd, &plan)
+			plan.FootprintBytes = int64(footprint)
+			if sizes != nil {
+				plan.SizesBytes = sizes
+			}
+			if err := plan.Validate(); err != nil {
+				return usagef("%s %s: %w", op, m, err)
+			}
+			p.Plans = append(p.Plans, plan)
+		}
+	}
+	return nil
+}
+
+// apply overwrites a plan's defaults by the flags that were given.
+func (p *planFlags) apply(cmd *cobra.Command, plan *perftest.Plan) {
+	set := p.set
+	plan.Transport, plan.RelaxedOrdering, plan.Seed = perftest.Transport(p.transport), !p.noRelaxed, rand.Uint64()
+	plan.IdleNs, plan.IntervalNs = int64(p.idle), int64(p.interval)
+	plan.RecvDepth, plan.Events, plan.MTUBytes = set.RecvDepth, set.Events, set.MTUBytes
+	plan.ServiceLevel, plan.TrafficClass = set.ServiceLevel, set.TrafficClass
+	plan.RetryCount, plan.RNRRetry, plan.TimeoutExponent = set.RetryCount, set.RNRRetry, set.TimeoutExponent
+	if plan.Measure == perftest.Bandwidth {
+		plan.QPs, plan.Depth, plan.PostList, plan.CQModeration = set.QPs, set.Depth, set.PostList, set.CQModeration
+		plan.Bidirectional = set.Bidirectional
+	}
+	given := cmd.Flags().Changed
+	if given("inline") {
+		plan.InlineBytes = set.InlineBytes
+	}
+	if given("warm-up") {
+		plan.WarmUp = set.WarmUp
+	}
+	if given("duration") {
+		plan.Messages, plan.DurationNs = 0, int64(p.duration)
+	}
+	if given("count") {
+		plan.Messages, plan.DurationNs = set.Messages, 0
+	}
+	plan.MarginNs = 0
+	if plan.DurationNs > 0 && plan.Measure == perftest.Bandwidth {
+		plan.MarginNs = int64(p.margin)
+		if !given("margin") { // a short test keeps half of its time
+			plan.MarginNs = min(plan.MarginNs, plan.DurationNs/4)
+		}
+	}
+}
+
+// parseSizes reads "64K", "2,64K" and "2:8M".
+func parseSizes(text string) ([]int, error) {
+	if lo, hi, ok := strings.Cut(text, ":"); ok {
+		a, err := parseBytes(lo)
+		if err != nil {
+			return nil, err
+		}
+		b, err := parseBytes(hi)
+		if err != nil {
+			return nil, err
+		}
+		if sizes := perftest.Sweep(a, b); len(sizes) > 0 {
+			return sizes, nil
+		}
+		return nil, fmt.Errorf("no power of two from %d to %d", a, b)
+	}
+	var sizes []int
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := parseBytes(part)
+		if err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
+}
+
+// parseBytes reads a number with K, M or G, powers of 1024.
+func parseBytes(text string) (int, error) {
+	digits := strings.TrimRight(text, "kKmMgG")
+	shift := map[string]int{"": 0, "K": 10, "M": 20, "G": 30}
+	by, ok := shift[strings.ToUpper(text[len(digits):])]
+	n, err := strconv.Atoi(digits)
+	if err != nil || !ok || n < 0 || n > 1<<40>>by {
+		return 0, fmt.Errorf("want a number of bytes as 64K, not %q", text)
+	}
+	return n << by, nil
+}

@@ -1,0 +1,38 @@
+/* Memory that RDMA can be tested over. Each kind fills one table; the measuring
+ * core knows no kind. */
+#ifndef GDRCHECK_MEM_H
+#define GDRCHECK_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct gdr_mem {
+	const struct gdr_mem_ops *ops;
+	void *addr;   /* what is registered and stands in work requests */
+	size_t bytes; /* as rounded up by alloc */
+	int device;   /* of the kind: a NUMA node, or a GPU; -1: any */
+	void *own;    /* the kind's */
+};
+
+struct gdr_mem_ops {
+	const char *kind;
+	/* The CPU may read and write addr: a write latency test polls it, and
+	 * messages can be inlined. */
+	int cpu_access;
+	/* Fills addr and bytes. All functions return 0 or an errno; *call then
+	 * names what failed. */
+	int (*alloc)(struct gdr_mem *m, size_t bytes, int device, const char **call);
+	void (*release)(struct gdr_mem *m);
+	/* Copies between the CPU's memory and m, and is through when it returns. */
+	int (*copy_in)(struct gdr_mem *m, size_t to, const void *from, size_t bytes);
+	int (*copy_out)(struct gdr_mem *m, void *to, size_t from, size_t bytes);
+	/* Gives a dma-buf of the whole, whose byte *offset is addr. NULL: none, the
+	 * address itself is registered. */
+	int (*export_dmabuf)(struct gdr_mem *m, int *fd, uint64_t *offset, const char **call);
+	/* The NUMA node that addr turned out to be on; -1: unknown or not one. */
+	int (*node)(const struct gdr_mem *m);
+};
+
+extern const struct gdr_mem_ops gdr_mem_host;
+
+#endif

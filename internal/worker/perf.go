@@ -1,0 +1,200 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// askPerf makes a worker one end of a measurement: it takes a perfCommand a
+// line until its stdin ends, and answers each by perfReplies, of which the last
+// one is Done.
+const askPerf = "perf"
+
+type perfCommand struct {
+	Do    string             `json:"do"` // open, connect, prepare, run, verify
+	Plan  *perftest.Plan     `json:"plan,omitempty"`
+	Local *perftest.Local    `json:"local,omitempty"`
+	Side  perftest.Side      `json:"side,omitempty"`
+	Peer  *perftest.Endpoint `json:"peer,omitempty"`
+	Size  int                `json:"size,omitempty"`
+	// Outcome is the peer's, to verify against.
+	Outcome *perftest.Outcome `json:"outcome,omitempty"`
+}
+
+type perfReply struct {
+	Endpoint *perftest.Endpoint  `json:"endpoint,omitempty"`
+	Outcome  *perftest.Outcome   `json:"outcome,omitempty"`
+	Data     *perftest.DataCheck `json:"data,omitempty"`
+	// Completed is sent while a run is under way.
+	Completed *uint64           `json:"completed,omitempty"`
+	Failure   *perftest.Failure `json:"failure,omitempty"`
+	Done      bool              `json:"done,omitempty"`
+}
+
+// Time limits of what a driver can hang in. A run has none of its own: what
+// must not stop for long is its progress.
+const (
+	openLimit     = 60 * time.Second  // bringing a device up, registering gigabytes
+	memoryLimit   = 120 * time.Second // filling and comparing gigabytes
+	progressEvery = 200 * time.Millisecond
+	runGrace      = 10 * time.Second // beyond the plan's idle limit, with which a run ends itself
+)
+
+// Perf is one end of a measurement in a worker of its own, which owns memory
+// and queue pairs: killed, it leaves nothing behind. The zero value is ready.
+// It implements perftest.Engine.
+type Perf struct {
+	p    *process
+	plan perftest.Plan
+	own  perftest.Outcome
+}
+
+var _ perftest.Engine = (*Perf)(nil)
+
+// Open implements perftest.Engine.
+func (e *Perf) Open(ctx context.Context, p perftest.Plan, l perftest.Local, side perftest.Side) (perftest.Endpoint, error) {
+	if e.p != nil {
+		return perftest.Endpoint{}, errors.New("the engine is open")
+	}
+	if err := p.Validate(); err != nil {
+		return perftest.Endpoint{}, err
+	}
+	var err error
+	if e.p, err = start(request{Ask: askPerf}); err != nil {
+		return perftest.Endpoint{}, err
+	}
+	e.plan = p
+	r, err := e.do(ctx, perfCommand{Do: "open", Plan: &p, Local: &l, Side: side}, openLimit, nil)
+	if err != nil {
+		return perftest.Endpoint{}, err
+	}
+	if r.Endpoint == nil {
+		return perftest.Endpoint{}, errNoAnswer
+	}
+	return *r.Endpoint, nil
+}
+
+var errNoAnswer = errors.New("the worker's answer lacks what was asked for")
+
+// Connect implements perftest.Engine.
+func (e *Perf) Connect(ctx context.Context, peer perftest.Endpoint) error {
+	_, err := e.do(ctx, perfCommand{Do: "connect", Peer: &peer}, openLimit, nil)
+	return err
+}
+
+// Prepare implements perftest.Engine.
+func (e *Perf) Prepare(ctx context.Context, size int) error {
+	_, err := e.do(ctx, perfCommand{Do: "prepare", Size: size}, memoryLimit, nil)
+	return err
+}
+
+// Run implements perftest.Engine.
+func (e *Perf) Run(ctx context.Context, size int, progress func(perftest.Progress)) (perftest.Outcome, error) {
+	began, last := time.Now(), uint64(0)
+	since := began
+	tell := func(completed uint64) {
+		now := time.Now()
+		if progress != nil {
+			progress(e.progress(size, completed, completed-last, now.Sub(since), now.Sub(began)))
+		}
+		last, since = completed, now
+	}
+	r, err := e.do(ctx, perfCommand{Do: "run", Size: size}, time.Duration(e.plan.IdleNs)+runGrace, tell)
+	if err != nil {
+		return perftest.Outcome{}, err
+	}
+	if r.Outcome == nil {
+		return perftest.Outcome{}, errNoAnswer
+	}
+	return *r.Outcome, nil
+}
+
+func (e *Perf) progress(size int, completed, more uint64, during, all time.Duration) perftest.Progress {
+	p := perftest.Progress{SizeBytes: size, Messages: completed}
+	if e.plan.Measure == perftest.Bandwidth && during > 0 {
+		p.BytesPerSec = float64(more) * float64(size) / during.Seconds()
+	}
+	if e.plan.DurationNs > 0 {
+		p.Done = float64(all) / float64(e.plan.DurationNs)
+	} else {
+		p.Done = float64(completed) / float64((e.plan.Messages+e.plan.WarmUp)*e.plan.QPs)
+	}
+	p.Done = min(p.Done, 1)
+	return p
+}
+
+// Verify implements perftest.Engine.
+func (e *Perf) Verify(ctx context.Context, size int, peer perftest.Outcome) (*perftest.DataCheck, error) {
+	r, err := e.do(ctx, perfCommand{Do: "verify", Size: size, Outcome: &peer}, memoryLimit, nil)
+	return r.Data, err
+}
+
+// Close implements perftest.Engine.
+func (e *Perf) Close() error {
+	if e.p != nil {
+		e.p.kill()
+		e.p = nil
+	}
+	return nil
+}
+
+// do sends a command and reads replies up to the last one. With tell, limit
+// holds from one change of the progress to the next.
+func (e *Perf) do(ctx context.Context, c perfCommand, limit time.Duration, tell func(uint64)) (perfReply, error) {
+	if e.p == nil {
+		return perfReply{}, errors.New("the engine is not open")
+	}
+	line, err := json.Marshal(c)
+	if err != nil {
+		return perfReply{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = e.p.answers.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	p := e.p
+	// In a goroutine: a worker that does not read would block us.
+	go func() {
+		<-p.requested
+		_, _ = p.stdin.Write(append(line, '\n'))
+	}()
+	var completed uint64
+	deadline := time.Now().Add(limit)
+	for {
+		var r perfReply
+		if err := e.p.nextInto(ctx, deadline, &r); err != nil {
+			return perfReply{}, e.lost(ctx, c, limit, err)
+		}
+		switch {
+		case r.Failure != nil:
+			return perfReply{}, r.Failure
+		case r.Done:
+			return r, nil
+		case r.Completed != nil && tell != nil:
+			if *r.Completed != completed {
+				completed, deadline = *r.Completed, time.Now().Add(limit)
+			}
+			tell(completed)
+		}
+	}
+}
+
+// lost says how the worker was lost. It is of no more use.
+func (e *Perf) lost(ctx context.Context, c perfCommand, limit time.Duration, err error) error {
+	f := &perftest.Failure{Call: c.Do, Cause: oneLine(err.Error())}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		f.Cause = fmt.Sprintf("no answer from the driver within %s", limit)
+		f.Check = "look at the kernel log"
+	case errors.Is(err, io.EOF):
+		f.Cause = e.p.ending()
+	}
+	return f
+}

@@ -1,0 +1,137 @@
+package worker
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/gdrcheck/gdrcheck/internal/mem"
+	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/rdma/verbs"
+)
+
+// perfEnd is a worker that is one end of a measurement.
+type perfEnd struct {
+	mu      sync.Mutex // of out
+	out     *bufio.Writer
+	session *verbs.Session
+	outcome perftest.Outcome
+}
+
+// perfMain takes commands until stdin ends. All of libibverbs is called on this
+// one thread, whose place is chosen when the device is known.
+func perfMain(stdin *bufio.Reader, out io.Writer) {
+	dieOfSignals()
+	runtime.LockOSThread()
+	commands := make(chan []byte)
+	go func() {
+		for {
+			line, err := stdin.ReadBytes('\n')
+			if err != nil || len(line) > maxRequestBytes {
+				os.Exit(0) // the parent is gone, and what this end holds goes with us
+			}
+			commands <- line
+		}
+	}()
+	e := &perfEnd{out: bufio.NewWriter(out)}
+	for line := range commands {
+		var c perfCommand
+		r, err := perfReply{}, json.Unmarshal(line, &c)
+		if err == nil {
+			r, err = e.answer(c)
+		}
+		if err != nil {
+			r = perfReply{Failure: perftest.AsFailure(err)}
+		}
+		r.Done = true
+		e.send(r)
+	}
+}
+
+func (e *perfEnd) send(r perfReply) {
+	b, err := json.Marshal(r)
+	if err != nil { // a NaN: a defect of ours
+		b, _ = json.Marshal(perfReply{Failure: perftest.AsFailure(err), Done: true})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, _ = e.out.Write(append(b, '\n'))
+	if e.out.Flush() != nil {
+		os.Exit(0)
+	}
+}
+
+func (e *perfEnd) answer(c perfCommand) (r perfReply, err error) {
+	if c.Do == "open" {
+		r.Endpoint, err = e.open(c)
+		return r, err
+	}
+	if e.session == nil {
+		return r, &perftest.Failure{Call: c.Do, Cause: "nothing is open"}
+	}
+	switch c.Do {
+	case "connect":
+		return r, e.session.Connect(*c.Peer)
+	case "prepare":
+		return r, e.session.Prepare(c.Size)
+	case "run":
+		stop := e.tell()
+		e.outcome, err = e.session.Run(c.Size)
+		stop()
+		r.Outcome = &e.outcome
+	case "verify":
+		r.Data, err = e.session.Verify(e.outcome, *c.Outcome)
+	default:
+		err = &perftest.Failure{Call: c.Do, Cause: "no such command"}
+	}
+	return r, err
+}
+
+func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
+	local := *c.Local
+	memory, err := mem.Ops(local.Memory)
+	if err != nil {
+		return nil, err
+	}
+	near := nodeOf(local.Device)
+	notes := near.place(&local)
+	double := os.Getenv(VerbsLibraryEnv)
+	s, endpoint, err := verbs.Open(double, memory, *c.Plan, local, c.Side)
+	if err != nil {
+		return nil, err
+	}
+	e.session = s
+	endpoint.DeviceNode, endpoint.Double = near.node, double
+	endpoint.Notes = append(notes, endpoint.Notes...)
+	if near.node >= 0 && endpoint.NUMANode >= 0 && local.NUMANode != endpoint.NUMANode {
+		endpoint.Notes = append(endpoint.Notes, "the buffer could not be placed on the NUMA node that was chosen for it")
+	}
+	return &endpoint, nil
+}
+
+// tell sends the progress of a run until the function that it returns is called.
+func (e *perfEnd) tell() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				n := e.session.Completed()
+				e.send(perfReply{Completed: &n})
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended // so that nothing comes after the run's own answer
+	}
+}

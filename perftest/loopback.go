@@ -1,0 +1,54 @@
+package perftest
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Loopback runs a plan between two engines of this process and returns the
+// initiator's result.
+func Loopback(ctx context.Context, initiator, responder Engine, p Plan, a, b Local, progress func(Progress)) (*Result, error) {
+	there, here := pipe()
+	g, ctx := errgroup.WithContext(ctx)
+	var result *Result
+	g.Go(func() (err error) {
+		result, err = Run(ctx, initiator, Initiator, p, a, here, progress)
+		return err
+	})
+	g.Go(func() error {
+		_, err := Run(ctx, responder, Responder, p, b, there, nil)
+		return err
+	})
+	err := g.Wait()
+	return result, err
+}
+
+// half is one end of a channel within the process.
+type half struct {
+	out chan<- Message
+	in  <-chan Message
+}
+
+func pipe() (a, b Channel) {
+	x, y := make(chan Message, 1), make(chan Message, 1)
+	return &half{x, y}, &half{y, x}
+}
+
+// Exchange implements Channel.
+func (h *half) Exchange(ctx context.Context, ours Message) (Message, error) {
+	select {
+	case h.out <- ours:
+	case <-ctx.Done():
+		return Message{}, context.Cause(ctx)
+	}
+	select {
+	case theirs := <-h.in:
+		return theirs, nil
+	case <-ctx.Done():
+		return Message{}, context.Cause(ctx)
+	}
+}
+
+var errNoSamples = errors.New("no samples")

@@ -1,0 +1,201 @@
+package perftest
+
+import "slices"
+
+// Endpoint is what one end tells the other so that they can be connected. The
+// keys in it are of no use once the engine is closed.
+type Endpoint struct {
+	Device    string `json:"device"`
+	Port      int    `json:"port"`
+	LinkLayer string `json:"link_layer"` // InfiniBand, Ethernet
+	LID       uint16 `json:"lid,omitempty"`
+	GID       string `json:"gid,omitempty"`      // as net/netip prints it
+	GIDIndex  int    `json:"gid_index"`          // -1: none is used
+	GIDType   string `json:"gid_type,omitempty"` // IB, RoCE v1, RoCE v2
+	GIDReason string `json:"gid_reason,omitempty"`
+	MTUBytes  int    `json:"mtu_bytes"` // active
+	Bytes     uint64 `json:"bytes"`     // length of the registered memory
+	// For the peer alone; a Result does not hold them.
+	QPs        []QP     `json:"qps,omitempty"`
+	Address    uint64   `json:"address,omitempty"`
+	RemoteKey  uint32   `json:"remote_key,omitempty"`
+	MaxReads   int      `json:"max_reads"` // RDMA READs in flight that the device can answer
+	CPU        int      `json:"cpu"`       // of the measuring thread; -1: not pinned
+	NUMANode   int      `json:"numa_node"` // where the buffer's first page is; -1: unknown
+	DeviceNode int      `json:"device_numa_node"`
+	Firmware   string   `json:"firmware,omitempty"`
+	Double     string   `json:"test_double,omitempty"` // a library that stood in for libibverbs
+	Notes      []string `json:"notes,omitempty"`       // what was chosen or given up, and why
+}
+
+// public is the endpoint without what only its peer has a use for.
+func (e Endpoint) public() Endpoint {
+	e.QPs, e.Address, e.RemoteKey = nil, 0, 0
+	return e
+}
+
+// QP is one queue pair.
+type QP struct {
+	Number uint32 `json:"number"`
+	PSN    uint32 `json:"psn"`
+}
+
+// Result is one plan that was run.
+type Result struct {
+	Plan      Plan     `json:"plan"`
+	Initiator Endpoint `json:"initiator"`
+	Responder Endpoint `json:"responder"`
+	MTUBytes  int      `json:"mtu_bytes"` // of the connection
+	Steps     []Step   `json:"steps"`     // one a size, as far as the test came
+	// Scope says what the figures cover, where that is less than it seems.
+	Scope   string   `json:"scope,omitempty"`
+	Failure *Failure `json:"failure,omitempty"` // what ended the test
+	// Faulty is which end Failure happened at.
+	Faulty Side     `json:"faulty,omitempty"`
+	Notes  []string `json:"notes,omitempty"`
+	// Counters is what each side's port and NIC counted during the test.
+	Counters map[Side]SideCounters `json:"counters,omitempty"`
+	// Simulated: a test double stood for the RDMA stack of an end.
+	Simulated bool `json:"simulated,omitempty"`
+}
+
+// Step is the measure of one size.
+type Step struct {
+	SizeBytes int `json:"size_bytes"`
+	// Forward is what the initiator's operations moved, Reverse, in a
+	// bidirectional test, what the responder's did.
+	Forward *Rate `json:"forward,omitempty"`
+	Reverse *Rate `json:"reverse,omitempty"`
+	// BytesPerSec is the sum of both directions.
+	BytesPerSec float64      `json:"bytes_per_sec,omitempty"`
+	Latency     *LatencyDist `json:"latency,omitempty"`
+	// Data is what the comparison of the destinations gave, one for each end
+	// that data arrived at.
+	Data []DataCheck `json:"data,omitempty"`
+}
+
+// Rate is a measured bandwidth in one direction.
+type Rate struct {
+	BytesPerSec    float64 `json:"bytes_per_sec"`
+	MessagesPerSec float64 `json:"messages_per_sec"`
+	Messages       uint64  `json:"messages"`  // within the window
+	WindowNs       float64 `json:"window_ns"` // that BytesPerSec is the average of
+	// Series is the rate of each whole interval of the window, in bytes a
+	// second; empty when the window is shorter than two intervals.
+	Series     []float64 `json:"series,omitempty"`
+	IntervalNs int64     `json:"interval_ns,omitempty"`
+	SeriesMin  float64   `json:"series_min,omitempty"`
+	SeriesMed  float64   `json:"series_median,omitempty"`
+	SeriesMax  float64   `json:"series_max,omitempty"`
+	// Lost is how many messages did not arrive: UD only, counted by the receiver.
+	Lost uint64 `json:"lost,omitempty"`
+	// CPUNs is the processor time that the measuring thread used in the window.
+	CPUNs float64 `json:"cpu_ns,omitempty"`
+}
+
+// Good says that the test came to its end and that all data arrived right.
+func (r *Result) Good() bool {
+	for _, s := range r.Steps {
+		for _, d := range s.Data {
+			if !d.Correct && d.Skipped == "" {
+				return false
+			}
+		}
+	}
+	return r.Failure == nil && len(r.Steps) > 0
+}
+
+// SetSeries sets the series with its minimum, median and maximum; one of less
+// than two intervals says nothing and is dropped.
+func (r *Rate) SetSeries(series []float64, intervalNs int64) {
+	n := len(series)
+	if n < 2 {
+		return
+	}
+	sorted := slices.Sorted(slices.Values(series))
+	r.Series, r.IntervalNs = series, intervalNs
+	r.SeriesMin, r.SeriesMed, r.SeriesMax = sorted[0], (sorted[(n-1)/2]+sorted[n/2])/2, sorted[n-1]
+}
+
+// LatencyDist is the distribution of a latency: half of a round trip, and for
+// a read the whole of it, since a read is one.
+type LatencyDist struct {
+	Samples  uint64  `json:"samples"`
+	MinNs    float64 `json:"min_ns"`
+	MedianNs float64 `json:"median_ns"`
+	MeanNs   float64 `json:"mean_ns"`
+	P99Ns    float64 `json:"p99_ns"`
+	P999Ns   float64 `json:"p99_9_ns"`
+	MaxNs    float64 `json:"max_ns"`
+	StdevNs  float64 `json:"stdev_ns"`
+	// Histogram holds every sample: an HdrHistogram, V2 compressed, in base64,
+	// in units of HistogramUnitNs.
+	Histogram       string  `json:"histogram,omitempty"`
+	HistogramUnitNs float64 `json:"histogram_unit_ns,omitempty"`
+}
+
+// DataCheck is the comparison of a destination with what must have arrived.
+type DataCheck struct {
+	Side    Side   `json:"side"` // whose memory was compared
+	Bytes   uint64 `json:"bytes"`
+	Correct bool   `json:"correct"`
+	// FirstWrongOffset is where the first wrong byte is, from the start of the
+	// destination, with what it is and what it should be. Only if not Correct.
+	FirstWrongOffset uint64 `json:"first_wrong_offset,omitempty"`
+	Got              byte   `json:"got,omitempty"`
+	Want             byte   `json:"want,omitempty"`
+	// Untouched: the byte was one that no message was to reach.
+	Untouched bool `json:"untouched,omitempty"`
+	// Skipped says why nothing could be compared.
+	Skipped string `json:"skipped,omitempty"`
+}
+
+// Outcome is what one engine measured of one size.
+type Outcome struct {
+	Rate    *Rate        `json:"rate,omitempty"`
+	Latency *LatencyDist `json:"latency,omitempty"`
+	// Sent and Received are the messages of each QP in the whole step, warm-up
+	// included.
+	Sent     []uint64 `json:"sent,omitempty"`
+	Received []uint64 `json:"received,omitempty"`
+	// Arrived is the rate at which messages were received, where the operation
+	// ends in receives.
+	Arrived  *Rate `json:"arrived,omitempty"`
+	LastMark byte  `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
+}
+
+// Progress is a live figure of a bandwidth test, or the share of a latency test.
+type Progress struct {
+	SizeBytes   int     `json:"size_bytes"`
+	Messages    uint64  `json:"messages"`
+	BytesPerSec float64 `json:"bytes_per_sec"`
+	Done        float64 `json:"done"` // 0 to 1
+}
+
+// Failure is an error of the RDMA stack with its cause in words. It implements
+// error and goes over the wire.
+type Failure struct {
+	Call      string `json:"call"`                 // ibv_reg_mr, or "work completion"
+	Subject   string `json:"subject,omitempty"`    // mlx5_0, QP 3
+	Errno     int    `json:"errno,omitempty"`      // of a call
+	Status    string `json:"status,omitempty"`     // of a completion: IBV_WC_RETRY_EXC_ERR
+	VendorErr uint32 `json:"vendor_err,omitempty"` // of a completion
+	Cause     string `json:"cause"`                // the likely reason
+	Check     string `json:"check,omitempty"`      // what to look at
+}
+
+// Error implements error.
+func (f *Failure) Error() string {
+	text := f.Call
+	if f.Subject != "" {
+		text += " on " + f.Subject
+	}
+	if f.Status != "" {
+		text += ": " + f.Status
+	}
+	text += ": " + f.Cause
+	if f.Check != "" {
+		text += "; " + f.Check
+	}
+	return text
+}

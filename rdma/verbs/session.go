@@ -1,0 +1,316 @@
+package verbs
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/../../internal/mem
+#include <stdlib.h>
+#include "session.h"
+*/
+import "C"
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// Session is one end of a test. All calls but Completed come from one thread,
+// which the caller has locked and placed.
+type Session struct {
+	s     *C.struct_gdr_session
+	plan  perftest.Plan
+	local perftest.Local
+	side  perftest.Side
+	own   perftest.Endpoint
+}
+
+var ops = map[perftest.Operation]C.int{
+	perftest.Write: C.GDR_WRITE, perftest.WriteImm: C.GDR_WRITE_IMM, perftest.Read: C.GDR_READ, perftest.Send: C.GDR_SEND,
+}
+
+// Open opens the device, registers memory and makes queue pairs. library is a
+// test double to load, or empty; memory is a struct gdr_mem_ops * of package
+// mem. What was opened is closed again on an error, which is a *perftest.Failure.
+func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
+	table, err := load(cmp.Or(library, soname))
+	if err != nil {
+		return nil, perftest.Endpoint{}, loadFailure(err)
+	}
+	name := C.CString(l.Device)
+	defer C.free(unsafe.Pointer(name))
+	var (
+		cs *C.struct_gdr_session
+		ce C.struct_gdr_error
+	)
+	if C.gdr_session_open(&cs, table, name, C.uint8_t(l.Port), &ce) != 0 {
+		return nil, perftest.Endpoint{}, failure(&ce, fmt.Sprintf("%s/%d", l.Device, l.Port))
+	}
+	s := &Session{s: cs, plan: p, local: l, side: side}
+	e, err := s.setup(memory)
+	if err != nil {
+		s.Close()
+		return nil, perftest.Endpoint{}, err
+	}
+	s.own = e
+	return s, e, nil
+}
+
+func loadFailure(err error) error {
+	f := &perftest.Failure{Call: "dlopen " + soname, Cause: err.Error(), Check: "reinstall libibverbs (rdma-core)"}
+	if errors.Is(err, fs.ErrNotExist) {
+		f.Cause, f.Check = "the library is not installed", "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (RHEL)"
+	}
+	return f
+}
+
+func failure(e *C.struct_gdr_error, device string) *perftest.Failure {
+	subject := device
+	if e.status != 0 {
+		return perftest.CompletionFailure(fmt.Sprintf("%s QP %d", device, e.qp), int(e.status), uint32(e.vendor_err))
+	}
+	return perftest.CallFailure(C.GoString(e.call), subject, syscall.Errno(e.err))
+}
+
+func (s *Session) failure() error { return failure(&s.s.error, s.local.Device) }
+
+func cbool(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
+	e := perftest.Endpoint{
+		Device: s.local.Device, Port: s.local.Port, LID: uint16(s.s.port.lid),
+		MTUBytes: mtuBytes(int(s.s.port.active_mtu)), MaxReads: int(s.s.device.max_qp_rd_atom),
+		Firmware: C.GoString(&s.s.device.fw_ver[0]), CPU: s.local.CPU,
+	}
+	if st := int(s.s.port.state); st != C.IBV_PORT_ACTIVE {
+		return e, &perftest.Failure{
+			Call: "ibv_query_port", Subject: fmt.Sprintf("%s/%d", s.local.Device, s.local.Port),
+			Cause: "the port is " + portState(st) + ", not PORT_ACTIVE", Check: "cable, switch port, subnet manager or network interface",
+		}
+	}
+	if err := s.chooseGID(&e); err != nil {
+		return e, err
+	}
+	p := s.plan
+	c := C.struct_gdr_config{
+		op: ops[p.Operation], latency: cbool(p.Measure == perftest.Latency), ud: cbool(p.Transport == perftest.UD),
+		initiator: cbool(s.side == perftest.Initiator), bidirectional: cbool(p.Bidirectional), events: cbool(p.Events),
+		relaxed_ordering: cbool(p.RelaxedOrdering),
+		qps:              C.uint32_t(p.QPs), depth: C.uint32_t(p.Depth), recv_depth: C.uint32_t(p.RecvDepth),
+		post_list: C.uint32_t(p.PostList), inline_bytes: C.uint32_t(min(p.InlineBytes, slices.Max(p.SizesBytes))),
+		max_size: C.uint64_t(slices.Max(p.SizesBytes)), footprint: C.uint64_t(p.FootprintBytes), seed: C.uint64_t(p.Seed),
+		idle_ns: C.uint64_t(p.IdleNs), numa_node: C.int(s.local.NUMANode),
+		sl: C.uint8_t(p.ServiceLevel), traffic_class: C.uint8_t(p.TrafficClass), retry: C.uint8_t(p.RetryCount),
+		rnr_retry: C.uint8_t(p.RNRRetry), timeout: C.uint8_t(p.TimeoutExponent),
+		pkey_index: C.uint16_t(s.local.PKeyIndex), gid_index: C.int(e.GIDIndex),
+	}
+	if C.gdr_session_setup(s.s, &c, (*C.struct_gdr_mem_ops)(memory)) != 0 {
+		return e, s.failure()
+	}
+	for _, q := range s.qps() {
+		e.QPs = append(e.QPs, perftest.QP{Number: uint32(q.qp.qp_num), PSN: uint32(q.psn)})
+	}
+	e.Address, e.Bytes, e.RemoteKey = uint64(uintptr(s.s.mem.addr)), uint64(s.s.mem.bytes), uint32(s.s.mr.rkey)
+	e.NUMANode = int(C.gdr_session_node(s.s))
+	if want := int(c.inline_bytes); int(s.s.max_inline) < want {
+		e.Notes = append(e.Notes, fmt.Sprintf("the device inlines %d bytes at most, not the %d asked for", s.s.max_inline, want))
+	}
+	return e, nil
+}
+
+func (s *Session) qps() []C.struct_gdr_qp { return unsafe.Slice(s.s.qps, s.plan.QPs) }
+
+// chooseGID fills the endpoint's GID, unless the port is native InfiniBand and
+// none was asked for: there the LID is the address.
+func (s *Session) chooseGID(e *perftest.Endpoint) error {
+	e.GIDIndex = s.local.GIDIndex
+	e.LinkLayer = "InfiniBand"
+	if s.s.port.link_layer == C.IBV_LINK_LAYER_ETHERNET {
+		e.LinkLayer = "Ethernet"
+	} else if e.GIDIndex < 0 {
+		e.GIDReason = fmt.Sprintf("none: on InfiniBand the LID, %d, is the address", e.LID)
+		return nil
+	}
+	entries, err := s.gids()
+	if err != nil {
+		return err
+	}
+	var chosen perftest.GIDEntry
+	if e.GIDIndex < 0 {
+		if chosen, e.GIDReason, err = perftest.ChooseGID(entries, s.local.IPv6); err != nil {
+			return err
+		}
+	} else {
+		i := slices.IndexFunc(entries, func(x perftest.GIDEntry) bool { return x.Index == e.GIDIndex })
+		if i < 0 {
+			return &perftest.Failure{Call: "ibv_query_gid", Subject: s.local.Device, Cause: fmt.Sprintf("GID index %d is empty or beyond the table", e.GIDIndex)}
+		}
+		chosen = entries[i]
+		e.GIDReason = fmt.Sprintf("%s (%s), as asked for", chosen.Addr.Unmap(), chosen.Type)
+	}
+	e.GIDIndex, e.GID, e.GIDType = chosen.Index, chosen.Addr.String(), chosen.Type.String()
+	return nil
+}
+
+func (s *Session) gids() ([]perftest.GIDEntry, error) {
+	var out []perftest.GIDEntry
+	for i := range int(s.s.port.gid_tbl_len) {
+		var e C.struct_ibv_gid_entry
+		rc := syscall.Errno(C.gdr_session_gid(s.s, C.uint32_t(i), &e))
+		addr := netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&e.gid)))
+		switch {
+		case rc == syscall.EOPNOTSUPP && !addr.IsUnspecified():
+			out = append(out, perftest.GIDEntry{Index: i, Addr: addr, Type: perftest.GIDUnknownType})
+		case rc == 0:
+			out = append(out, perftest.GIDEntry{Index: i, Addr: addr, Type: perftest.GIDType(e.gid_type)})
+		case rc != syscall.ENODATA && rc != syscall.EOPNOTSUPP:
+			return nil, perftest.CallFailure("ibv_query_gid", s.local.Device, rc)
+		}
+	}
+	return out, nil
+}
+
+// Connect brings the queue pairs up to the peer's.
+func (s *Session) Connect(peer perftest.Endpoint) error {
+	const firstMTU = 256 // enum ibv_mtu counts powers of two from 1 on
+	p := C.struct_gdr_peer{
+		lid: C.uint16_t(peer.LID), rkey: C.uint32_t(peer.RemoteKey),
+		addr: C.uint64_t(peer.Address), bytes: C.uint64_t(peer.Bytes), max_reads: C.int(peer.MaxReads), mtu: 1,
+	}
+	for m := firstMTU; m < perftest.MTU(s.plan, s.own, peer); m *= 2 {
+		p.mtu++
+	}
+	if peer.GID != "" {
+		addr, err := netip.ParseAddr(peer.GID)
+		if err != nil {
+			return &perftest.Failure{Call: "connect", Cause: "the other end's GID cannot be read: " + err.Error()}
+		}
+		*(*[16]byte)(unsafe.Pointer(&p.gid)) = addr.As16()
+	}
+	if len(peer.QPs) != s.plan.QPs {
+		return &perftest.Failure{Call: "connect", Cause: fmt.Sprintf("the other end has %d QPs, not %d", len(peer.QPs), s.plan.QPs)}
+	}
+	for i := range s.qps() {
+		s.qps()[i].peer_number, s.qps()[i].peer_psn = C.uint32_t(peer.QPs[i].Number), C.uint32_t(peer.QPs[i].PSN)
+	}
+	if C.gdr_session_connect(s.s, &p) != 0 {
+		return s.failure()
+	}
+	return nil
+}
+
+// Prepare readies one size.
+func (s *Session) Prepare(size int) error {
+	p := s.plan
+	step := C.struct_gdr_step{
+		size: C.uint64_t(size), messages: C.uint64_t(p.Messages), warm_up: C.uint64_t(p.WarmUp),
+		duration_ns: C.uint64_t(p.DurationNs), margin_ns: C.uint64_t(p.MarginNs), interval_ns: C.uint64_t(p.IntervalNs),
+		moderation: C.uint32_t(p.Moderation(size)),
+	}
+	if C.gdr_session_prepare(s.s, &step) != 0 {
+		return s.failure()
+	}
+	return nil
+}
+
+// Run measures the size that was prepared.
+func (s *Session) Run(size int) (perftest.Outcome, error) {
+	if C.gdr_session_run(s.s) != 0 {
+		return perftest.Outcome{}, s.failure()
+	}
+	o := perftest.Outcome{LastMark: byte(s.s.last_mark)}
+	for _, q := range s.qps() {
+		o.Sent = append(o.Sent, uint64(q.posted))
+		o.Received = append(o.Received, uint64(q.received))
+	}
+	if n := int(s.s.samples_n); n > 0 {
+		var err error
+		o.Latency, err = perftest.NewLatencyDist(s.samples(n))
+		return o, err
+	}
+	o.Rate, o.Arrived = s.rate(&s.s.sent, size), s.rate(&s.s.got, size)
+	return o, nil
+}
+
+// samples turns round trips in cycles into latencies in ns.
+func (s *Session) samples(n int) []float64 {
+	scale := float64(s.s.ns_per_cycle)
+	if s.plan.Operation != perftest.Read {
+		scale /= 2
+	}
+	out := make([]float64, n)
+	for i, c := range unsafe.Slice(s.s.samples, n) {
+		out[i] = float64(c) * scale
+	}
+	return out
+}
+
+func (s *Session) rate(w *C.struct_gdr_window, size int) *perftest.Rate {
+	window := float64(w.last-w.first) * float64(s.s.ns_per_cycle)
+	if w.messages == 0 || window <= 0 || s.plan.Measure == perftest.Latency {
+		return nil
+	}
+	const ns = 1e9
+	r := &perftest.Rate{Messages: uint64(w.messages), WindowNs: window, CPUNs: float64(s.s.cpu_ns)}
+	r.MessagesPerSec = float64(r.Messages) * ns / window
+	r.BytesPerSec = r.MessagesPerSec * float64(size)
+	counts := unsafe.Slice(w.series, int(w.intervals))
+	series := make([]float64, len(counts))
+	for i, n := range counts {
+		series[i] = float64(n) * float64(size) * ns / float64(s.plan.IntervalNs)
+	}
+	r.SetSeries(series, s.plan.IntervalNs)
+	return r
+}
+
+// Completed is how many messages of the running step are through, or samples
+// taken; it may be called from any thread until Close.
+func (s *Session) Completed() uint64 { return uint64(C.gdr_session_progress(s.s)) }
+
+// Verify compares what arrived at this end; nil where nothing does.
+func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error) {
+	if C.gdr_gets_data(&s.s.c) == 0 {
+		return nil, nil
+	}
+	counts := peer.Sent
+	switch {
+	case s.plan.Operation == perftest.Read:
+		counts = own.Sent
+	case s.plan.Transport == perftest.UD:
+		counts = own.Received
+	}
+	if len(counts) != s.plan.QPs {
+		return nil, &perftest.Failure{Call: "data check", Cause: fmt.Sprintf("the other end counts %d QPs, not %d", len(counts), s.plan.QPs)}
+	}
+	messages := make([]C.uint64_t, len(counts))
+	for i, n := range counts {
+		messages[i] = C.uint64_t(n)
+	}
+	var m C.struct_gdr_mismatch
+	if C.gdr_session_verify(s.s, &messages[0], C.uint8_t(peer.LastMark), &m) != 0 {
+		return nil, s.failure()
+	}
+	d := &perftest.DataCheck{Side: s.side, Bytes: uint64(m.compared), Correct: m.wrong == 0}
+	if !d.Correct {
+		d.FirstWrongOffset, d.Got, d.Want, d.Untouched = uint64(m.offset), byte(m.got), byte(m.want), m.untouched != 0
+	}
+	return d, nil
+}
+
+// Close frees everything.
+func (s *Session) Close() {
+	if s.s != nil {
+		C.gdr_session_close(s.s)
+		s.s = nil
+	}
+}

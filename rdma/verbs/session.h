@@ -1,0 +1,166 @@
+/* One end of a test: device, memory, queue pairs, and the measuring loops. The
+ * functions are called in the order gdr_session_open, _setup, _connect, then for
+ * each size _prepare, _run, _verify, and _close last. */
+#ifndef GDRCHECK_VERBS_SESSION_H
+#define GDRCHECK_VERBS_SESSION_H
+
+#include "mem.h"
+#include "table.h"
+
+/* What failed. call is NULL while nothing has. */
+struct gdr_error {
+	const char *call;
+	int err;             /* errno, or 0 */
+	int status;          /* enum ibv_wc_status of a failed completion, or 0 */
+	uint32_t vendor_err; /* of a failed completion */
+	uint32_t qp;         /* index of the QP, of a completion or a post */
+	int idle;            /* nothing happened for the plan's idle limit */
+};
+
+enum gdr_op { GDR_WRITE, GDR_WRITE_IMM, GDR_READ, GDR_SEND };
+
+struct gdr_config {
+	int op; /* enum gdr_op */
+	int latency, ud, initiator, bidirectional, events, relaxed_ordering;
+	uint32_t qps, depth, recv_depth, post_list, inline_bytes;
+	uint64_t max_size, footprint, seed, idle_ns;
+	int numa_node; /* of the buffer; -1: any */
+	uint8_t port, sl, traffic_class, retry, rnr_retry, timeout;
+	uint16_t pkey_index;
+	int gid_index; /* -1: no GRH */
+};
+
+/* The peer, for _connect. */
+struct gdr_peer {
+	union ibv_gid gid;
+	uint16_t lid;
+	uint32_t rkey;
+	uint64_t addr, bytes;
+	int mtu; /* enum ibv_mtu of the connection */
+	int max_reads;
+};
+
+/* One size, for _prepare, _run and _verify. */
+struct gdr_step {
+	uint64_t size;
+	uint64_t messages; /* on each QP, or 0: by duration */
+	uint64_t warm_up;  /* on each QP */
+	uint64_t duration_ns, margin_ns, interval_ns;
+	uint32_t moderation;
+};
+
+/* Completions of one direction, within its window. */
+struct gdr_window {
+	uint64_t first, last; /* cycles of the polls that open and close it */
+	uint64_t messages;    /* completed after first, up to last */
+	uint64_t total;       /* of the whole step, warm-up included */
+	uint64_t *series;     /* messages in each interval */
+	uint32_t intervals;   /* whole ones in series */
+};
+
+struct gdr_qp {
+	struct ibv_qp *qp;
+	uint32_t peer_number, peer_psn, psn;
+	struct ibv_send_wr *wr; /* post_list of them, chained */
+	struct ibv_sge *sge;
+	struct ibv_recv_wr recv;
+	struct ibv_sge recv_sge;
+	uint64_t local, remote; /* start of its slots */
+	uint64_t off, recv_off; /* of the next slot, within a walk */
+	uint64_t posted, completed, received;
+	uint64_t goal; /* posts after which it ends */
+	uint32_t unsignalled;
+	int ended; /* the last message has come */
+};
+
+struct gdr_session {
+	struct gdr_verbs v;
+	struct gdr_config c;
+	struct gdr_step step;
+	struct gdr_error error;
+
+	struct ibv_context *ctx;
+	struct ibv_device_attr device;
+	struct ibv_port_attr port;
+	struct ibv_pd *pd;
+	struct gdr_mem mem;
+	struct ibv_mr *mr;
+	struct ibv_comp_channel *send_events, *recv_events;
+	struct ibv_cq *send_cq, *recv_cq;
+	struct ibv_ah *ah;
+	struct gdr_qp *qps;
+	struct ibv_wc *wc;
+	struct gdr_peer peer;
+
+	/* The memory: sources at 0, destinations at dst; each QP has span bytes. */
+	int has_src, has_dst;
+	uint64_t span, dst;
+	uint64_t stride, walk; /* of the step: from slot to slot, and all slots */
+	uint64_t peer_dst;     /* where the peer's destinations start */
+	uint32_t max_inline;
+
+	struct gdr_window sent, got;
+	uint64_t *samples; /* cycles of a round trip each */
+	uint64_t samples_cap, samples_n;
+	double ns_per_cycle;
+	uint64_t cycles0, ns0; /* the clocks at setup */
+	double cpu_ns;         /* of the measuring thread in the last run */
+	uint8_t last_mark;     /* of a write latency test */
+	uint64_t progress;     /* messages completed; read by another thread */
+	int used;              /* a step was run on these QPs */
+};
+
+int gdr_session_open(struct gdr_session **s, const struct gdr_verbs *v, const char *device, uint8_t port, struct gdr_error *e);
+int gdr_session_setup(struct gdr_session *s, const struct gdr_config *c, const struct gdr_mem_ops *mem);
+int gdr_session_connect(struct gdr_session *s, const struct gdr_peer *p);
+int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step);
+/* Runs on the calling thread, with all its signals blocked. */
+int gdr_session_run(struct gdr_session *s);
+void gdr_session_close(struct gdr_session *s);
+
+/* Reads a GID table entry with its type; ENODATA where the entry is empty,
+ * EOPNOTSUPP where this libibverbs cannot tell the type. */
+int gdr_session_gid(struct gdr_session *s, uint32_t index, struct ibv_gid_entry *entry);
+
+uint64_t gdr_session_progress(struct gdr_session *s);
+
+/* The NUMA node that the memory turned out to be on; -1: unknown. */
+int gdr_session_node(const struct gdr_session *s);
+
+/* Whether this end posts messages of the operation, or data comes to it. */
+int gdr_sends(const struct gdr_config *c, int initiator);
+int gdr_gets_data(const struct gdr_config *c);
+
+/* Whether messages of the operation end in a receive, and whether here. */
+int gdr_has_receives(const struct gdr_config *c);
+int gdr_receives(const struct gdr_config *c);
+
+struct gdr_mismatch {
+	uint64_t compared, offset;
+	uint8_t got, want;
+	int wrong, untouched;
+};
+
+/* Compares the destinations; messages[q] is how many of them went to QP q. */
+int gdr_session_verify(struct gdr_session *s, const uint64_t *messages, uint8_t last_mark, struct gdr_mismatch *m);
+int gdr_fill(struct gdr_session *s);
+
+/* A receive's buffer begins with room for the GRH, on UD. */
+enum { GDR_GRH = 40, GDR_LINE = 64 };
+
+/* Marks of the write latency test: the last byte of a message. */
+enum { GDR_MARKS = 250, GDR_MARK_END = 255 };
+#define GDR_IMM_END 0xffffffffu
+
+enum { GDR_QKEY = 0x11111111 };
+
+/* From slot to slot, and the bytes of all slots of a QP. */
+uint64_t gdr_stride(const struct gdr_config *c, uint64_t size);
+uint64_t gdr_walk(const struct gdr_config *c, uint64_t size);
+
+/* Brings all QPs back to what _connect left, without anything posted on them. */
+int gdr_session_reset(struct gdr_session *s);
+
+int gdr_fail(struct gdr_session *s, const char *call, int err);
+
+#endif

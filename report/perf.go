@@ -1,0 +1,185 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// NewPerf puts measurements into a document.
+func NewPerf(results []*perftest.Result, at time.Time, version string) *Perf {
+	doc := &Perf{
+		Header: Header{
+			SchemaVersion: SchemaVersion, Kind: KindPerf, Tool: "gdrcheck", Version: version, CollectedAt: at, Origin: "live",
+		},
+		Verdict: checks.Pass,
+		Results: results,
+	}
+	if len(results) == 0 {
+		doc.Verdict = checks.Unknown
+	}
+	for _, r := range results {
+		doc.Simulated = doc.Simulated || r.Initiator.Double != "" || r.Responder.Double != ""
+		if !r.Good() {
+			doc.Verdict = checks.Fail
+		}
+	}
+	return doc
+}
+
+// PerfTable draws measurements for people: Gb/s are 10^9 bit/s.
+func PerfTable(w io.Writer, doc *Perf, s Style) error {
+	p := &page{Style: s}
+	if doc.Simulated {
+		p.para("", "A test double stood for libibverbs: the figures say nothing about a machine.")
+		p.line("")
+	}
+	for i, r := range doc.Results {
+		if i > 0 {
+			p.line("")
+		}
+		p.perf(r)
+	}
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+func (p *page) perf(r *perftest.Result) {
+	p.line(p.paint(bold, clean(perfTitle(&r.Plan))))
+	p.perfEnd("from ", r.Initiator)
+	p.perfEnd("to   ", r.Responder)
+	if r.Scope != "" {
+		p.para("  note ", r.Scope)
+	}
+	switch {
+	case len(r.Steps) == 0:
+	case r.Plan.Measure == perftest.Latency:
+		p.latencies(r.Steps)
+	default:
+		p.bandwidths(r)
+	}
+	for _, s := range r.Steps {
+		for _, d := range s.Data {
+			if !d.Correct && d.Skipped == "" {
+				p.para("  "+p.mark(checks.Fail)+" ", wrongData(s.SizeBytes, d))
+			}
+		}
+	}
+	if f := r.Failure; f != nil {
+		p.para("  "+p.mark(checks.Fail)+" ", string(r.Faulty)+": "+f.Error())
+	}
+}
+
+func perfTitle(p *perftest.Plan) string {
+	parts := []string{fmt.Sprintf("%s %s, %s", p.Operation, p.Measure, p.Transport)}
+	if p.Measure == perftest.Bandwidth {
+		parts = append(parts, fmt.Sprintf("%d QP, depth %d", p.QPs, p.Depth))
+	}
+	if p.Bidirectional {
+		parts = append(parts, "both directions")
+	}
+	if p.Events {
+		parts = append(parts, "by events")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (p *page) perfEnd(label string, e perftest.Endpoint) {
+	if e.Device == "" {
+		return
+	}
+	text := fmt.Sprintf("%s port %d, MTU %d", e.Device, e.Port, e.MTUBytes)
+	if e.GIDReason != "" {
+		text += ", GID " + e.GIDReason
+	}
+	if e.GIDIndex >= 0 {
+		text += fmt.Sprintf(", index %d", e.GIDIndex)
+	}
+	if e.CPU >= 0 {
+		text += fmt.Sprintf("; CPU %d", e.CPU)
+	}
+	if e.NUMANode >= 0 {
+		text += fmt.Sprintf(", memory on node %d", e.NUMANode)
+	}
+	p.para("  "+label, text)
+	for _, n := range e.Notes {
+		p.para("       ", n)
+	}
+}
+
+func (p *page) bandwidths(r *perftest.Result) {
+	g := grid{head: []string{"bytes", "Gb/s", "lowest", "median", "highest", "Mmsg/s", "messages", "data"}, indent: 2}
+	both := r.Plan.Bidirectional
+	lost := false
+	if both {
+		g.head = append(g.head, "there", "back")
+	}
+	for _, s := range r.Steps {
+		f := s.Forward
+		if f == nil {
+			continue
+		}
+		row := []string{fmt.Sprint(s.SizeBytes), rate(s.BytesPerSec), "", "", "", fmt.Sprintf("%.4f", f.MessagesPerSec/1e6), fmt.Sprint(f.Messages), dataWord(s.Data)}
+		if len(f.Series) > 0 {
+			row[2], row[3], row[4] = rate(f.SeriesMin), rate(f.SeriesMed), rate(f.SeriesMax)
+		}
+		if both {
+			back := ""
+			if s.Reverse != nil {
+				back = rate(s.Reverse.BytesPerSec)
+			}
+			row = append(row, rate(f.BytesPerSec), back)
+		}
+		lost = lost || f.Lost > 0
+		g.add(row...)
+	}
+	p.table(g)
+	for _, s := range r.Steps {
+		if lost && s.Forward != nil && s.Forward.Lost > 0 {
+			p.para("  ", fmt.Sprintf("%d bytes: %d datagrams did not arrive", s.SizeBytes, s.Forward.Lost))
+		}
+	}
+}
+
+func (p *page) latencies(steps []perftest.Step) {
+	g := grid{head: []string{"bytes", "min us", "median", "mean", "p99", "p99.9", "max", "stdev", "samples", "data"}, indent: 2}
+	for _, s := range steps {
+		l := s.Latency
+		if l == nil {
+			continue
+		}
+		g.add(fmt.Sprint(s.SizeBytes), us(l.MinNs), us(l.MedianNs), us(l.MeanNs), us(l.P99Ns), us(l.P999Ns), us(l.MaxNs), us(l.StdevNs),
+			fmt.Sprint(l.Samples), dataWord(s.Data))
+	}
+	p.table(g)
+}
+
+func rate(bytesPerSec float64) string { return fmt.Sprintf("%.3f", bytesPerSec*8/1e9) }
+
+func us(ns float64) string { return fmt.Sprintf("%.2f", ns/1e3) }
+
+func dataWord(list []perftest.DataCheck) string {
+	word := "not compared"
+	for _, d := range list {
+		switch {
+		case d.Skipped != "":
+			return "skipped"
+		case !d.Correct:
+			return "WRONG"
+		}
+		word = "right"
+	}
+	return word
+}
+
+func wrongData(size int, d perftest.DataCheck) string {
+	where := "a byte of a message is"
+	if d.Untouched {
+		where = "a byte that no message was to reach is"
+	}
+	return fmt.Sprintf("%d bytes, at the %s, offset %d: %s %#02x, want %#02x", size, d.Side, d.FirstWrongOffset, where, d.Got, d.Want)
+}
