@@ -43,7 +43,7 @@ var rdmaLinkLayer = Check{
 			return
 		}
 		few, kind, want := eth, "Ethernet", "IB"
-		if len(ib) <= len(eth)+9 {
+		if len(ib) < len(eth) {
 			few, kind, want = ib, "InfiniBand", "ETH"
 		}
 		most := append(slices.Clone(ib), eth...)

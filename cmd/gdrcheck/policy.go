@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -111,15 +112,16 @@ func policyCheckRun(opts *policyCheckOptions) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%s: valid\n", opts.File)
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "%s: valid\n", opts.File)
 	for _, w := range p.Waivers {
 		state := "until " + w.Expires
 		if !w.Holds(opts.Now) {
 			state = "expired on " + w.Expires
 		}
-		text += fmt.Sprintf("waiver %s: %s, %s (%s)\n", state, w.Check, w.Subject, w.Reason)
+		fmt.Fprintf(&text, "waiver %s: %s, %s (%s)\n", state, w.Check, w.Subject, w.Reason)
 	}
-	return writeStdout(opts.IO, []byte(text))
+	return writeStdout(opts.IO, text.Bytes())
 }
 
 // readPolicy reads a policy file; whatever is wrong with it is the caller's to mend.

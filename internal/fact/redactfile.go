@@ -155,7 +155,7 @@ var keptParameters = regexp.MustCompile(`^(--|quiet|splash|ro|rw|nosmt|nomodeset
 
 func (r *redactor) commandLine(s string) string {
 	var out []string
-	for _, w := range strings.Fields(s) {
+	for w := range strings.FieldsSeq(s) {
 		if !keptParameters.MatchString(w) {
 			w = r.word(w)
 		}
