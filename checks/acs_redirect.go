@@ -41,8 +41,8 @@ func evalACS(c *Case) {
 		return
 	}
 	for _, a := range []pci.Address{*g.Addr, end} {
-		if c.Graph.Function(a) == nil {
-			c.Unknown("cannot tell: the PCI function %s is not in what was read", a)
+		if !c.Graph.Placed(a) {
+			c.Unknown("cannot tell: where %s stands in the PCI tree is not in what was read", a)
 			return
 		}
 	}

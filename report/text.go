@@ -19,7 +19,28 @@ type page struct {
 
 // line writes one line as it is, without control characters.
 func (p *page) line(text string) {
+	if p.ASCII {
+		text = ascii(text)
+	}
 	p.WriteString(strings.TrimRight(text, " ") + "\n")
+}
+
+// ascii spells text, which comes from checks and from the machine, for a locale
+// that is not UTF-8. Widths stay.
+func ascii(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r < unicode.MaxASCII:
+			return r
+		case r == '–' || r == '—':
+			return '-'
+		case r == '→':
+			return '>'
+		case r == '×':
+			return 'x'
+		}
+		return '?'
+	}, text)
 }
 
 // blank sets the next line apart; two in a row are one.

@@ -38,6 +38,9 @@ func (g *Graph) pathClass(a, b *pci.Function) Class {
 	if common != nil {
 		return g.switchClass(common, sideA, sideB)
 	}
+	if !g.Placed(a.Address) || !g.Placed(b.Address) {
+		return ClassUnknown
+	}
 	if g.hostBridge(a) == g.hostBridge(b) {
 		return ClassPHB
 	}

@@ -138,6 +138,14 @@ func (g *Graph) join(a, b pci.Address) (common *pci.Function, sideA, sideB []*pc
 	return nil, sideA, sideB
 }
 
+// Placed says whether it is known where in the tree a function stands: not in
+// trees whose links were copied as directories, in which every function would
+// look like one on a root bus.
+func (g *Graph) Placed(a pci.Address) bool {
+	f := g.fn[a]
+	return f != nil && (f.HostBridge != "" || f.Parent != nil)
+}
+
 // hostBridge names the root bus above a function: "pci0000:20". The kernel
 // makes one for each host bridge, and one for each VMD domain.
 func (g *Graph) hostBridge(f *pci.Function) string {

@@ -132,6 +132,11 @@ func (doc *recording) valid() error {
 		if err := entry(name, 1); err != nil {
 			return err
 		}
+		for _, e := range d.Entries {
+			if e.Name == "" || e.Name == "." || e.Name == ".." || strings.Contains(e.Name, "/") {
+				return fmt.Errorf("%s: %q is no name", name, e.Name)
+			}
+		}
 	}
 	for name, l := range doc.Links {
 		if err := entry(name, count(l.Target != "", l.Error != nil)); err != nil {
