@@ -64,6 +64,10 @@ type Topo struct {
 	Matrix   map[string]map[string]topo.Class `json:"matrix"`
 	Pairs    []topo.Pair                      `json:"pairs"`
 	Affinity map[string][]string              `json:"affinity"` // best NICs of each GPU
+	GPUsOf   map[string][]string              `json:"gpus_of"`  // GPUs that each RDMA NIC is best for
+	Shared   []string                         `json:"shared"`   // compute NICs that are best for several GPUs
+	Idle     []string                         `json:"idle"`     // compute NICs that are best for none
+	Locality map[string]topo.Affinity         `json:"locality"` // CPUs and NUMA nodes next to each device
 
 	Graph *topo.Graph `json:"-"` // for renderers that draw more than the document says
 }

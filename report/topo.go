@@ -18,6 +18,10 @@ func NewTopo(m *topo.Machine, version string) *Topo {
 		Matrix:   map[string]map[string]topo.Class{},
 		Pairs:    append([]topo.Pair{}, g.Pairs()...),
 		Affinity: g.Affinity(),
+		GPUsOf:   map[string][]string{},
+		Shared:   append([]string{}, g.Shared()...),
+		Idle:     append([]string{}, g.Idle()...),
+		Locality: map[string]topo.Affinity{},
 		Graph:    g,
 	}
 	for _, a := range doc.Devices {
@@ -26,6 +30,10 @@ func NewTopo(m *topo.Machine, version string) *Topo {
 			row[b.ID] = g.Class(a.ID, b.ID)
 		}
 		doc.Matrix[a.ID] = row
+		doc.Locality[a.ID] = g.AffinityOf(a.ID)
+		if a.RDMA != nil {
+			doc.GPUsOf[a.ID] = append([]string{}, g.GPUsOf(a.ID)...)
+		}
 	}
 	return doc
 }

@@ -4,9 +4,9 @@ import "strconv"
 
 // Affinity is where a GPU's CPU side is, as nvidia-smi topo -m shows it.
 type Affinity struct {
-	CPUs      string // list, "0-31,64-95"; empty: not known
-	NUMANodes string // list; empty: not known
-	GPUNode   string // memory node of a coherent GPU; empty: none
+	CPUs      string `json:"cpus"`          // list, "0-31,64-95"; empty: not known
+	NUMANodes string `json:"numa_nodes"`    // list; empty: not known
+	GPUNode   string `json:"gpu_numa_node"` // memory node of a coherent GPU; empty: none
 }
 
 // AffinityOf returns a device's affinity: NVML's word for a GPU, else the

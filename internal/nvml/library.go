@@ -80,7 +80,7 @@ func (l *Library) system(name string, double bool) (*Library, fact.Value[gpu.NVM
 	s := gpu.NVMLSystem{Library: loaded(name), Simulated: double}
 	s.DriverVersion = text(ask(l, "nvmlSystemGetDriverVersion", l.api.SystemGetDriverVersion).Or(""))
 	s.NVMLVersion = text(ask(l, "nvmlSystemGetNVMLVersion", l.api.SystemGetNVMLVersion).Or(""))
-	s.CUDAVersion = ask(l, "nvmlSystemGetCudaDriverVersion", l.api.SystemGetCudaDriverVersion).Or(0)
+	s.CUDAVersion = ask(l, "nvmlSystemGetCudaDriverVersion_v2", l.api.SystemGetCudaDriverVersion_v2).Or(0)
 
 	count := ask(l, "nvmlDeviceGetCount", l.api.DeviceGetCount)
 	if count.State != fact.Known {

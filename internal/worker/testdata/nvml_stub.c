@@ -87,7 +87,7 @@ const char *nvmlErrorString(int code)
 
 int nvmlSystemGetDriverVersion(char *v, unsigned n) { return text(v, n, "580.1.2"); }
 int nvmlSystemGetNVMLVersion(char *v, unsigned n) { return text(v, n, "13.580.1.2"); }
-int nvmlSystemGetCudaDriverVersion(int *v) { *v = 13000; return OK; }
+int nvmlSystemGetCudaDriverVersion_v2(int *v) { *v = 13000; return OK; }
 
 int nvmlDeviceGetCount_v2(unsigned *n)
 {
