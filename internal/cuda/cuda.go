@@ -72,6 +72,7 @@ import "C"
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -127,6 +128,9 @@ func Open(path string, at func(string)) (*Library, fact.Value[gpu.CUDASystem]) {
 }
 
 func load(name string, at func(string)) fact.Value[struct{}] {
+	// dlerror(3) speaks for the thread that called dlopen.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	at("dlopen(" + name + ")")
 	path := C.CString(name)
 	defer C.free(unsafe.Pointer(path))
