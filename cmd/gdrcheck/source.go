@@ -157,6 +157,11 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	m.Simulated = m.Simulated || src.simulated
 	if rec != nil {
 		rec.SetOrigin(m.Origin, m.Simulated)
+		lost := map[string]string{}
+		for _, p := range m.Problems {
+			lost[p.Part] = p.Reason
+		}
+		rec.SetLost(lost)
 	}
 	return m, rec, nil
 }

@@ -3,6 +3,7 @@ package collect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -39,6 +40,8 @@ type Options struct {
 	Brief        bool            // of NVML only what a topology needs
 	// AskNVIDIA asks NVIDIA's libraries though no NVIDIA device is there.
 	AskNVIDIA bool
+
+	lost map[string]string // parts that are given up from the start, with the reason
 }
 
 // All is what a check needs: everything.
@@ -63,11 +66,15 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 	asking, cancel := early(ctx)
 	defer cancel()
 
+	// A recording of a collection that lost a part lacks it in the same way.
+	if r, ok := src.(interface{ Lost() map[string]string }); ok {
+		opt.lost = r.Lost()
+	}
 	m := &topo.Machine{CollectedAt: opt.CollectedAt, Origin: opt.Origin}
 	s := newSource(src, opt)
 	s.startAsks(asking, opt)
 
-	functions, err := part(ctx, "pci", func() result[[]pci.Function] {
+	functions, err := part(ctx, opt.lost, "pci", func() result[[]pci.Function] {
 		f, err := pci.Collect(asking, s, pci.Options{Config: opt.Config})
 		return result[[]pci.Function]{f, err}
 	})
@@ -87,18 +94,18 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 	var wg sync.WaitGroup
 	var rdmaErr, gpuErr, hostErr error
 	wg.Go(func() {
-		m.RDMA, rdmaErr = part(ctx, "rdma", func() rdma.Facts {
+		m.RDMA, rdmaErr = part(ctx, opt.lost, "rdma", func() rdma.Facts {
 			return rdma.Collect(asking, s, m.PCI, rdma.Options{SkipCounters: !opt.NeedCounters})
 		})
 	})
 	wg.Go(func() {
-		m.GPU, gpuErr = part(ctx, "gpu", func() gpu.Facts {
+		m.GPU, gpuErr = part(ctx, opt.lost, "gpu", func() gpu.Facts {
 			o := gpu.Options{NVML: true, CUDA: opt.NeedCUDA, Brief: opt.Brief, Always: opt.AskNVIDIA}
 			return gpu.Collect(asking, s, m.PCI, o)
 		})
 	})
 	wg.Go(func() {
-		m.Host, hostErr = part(ctx, "host", func() host.Facts { return host.Collect(asking, s) })
+		m.Host, hostErr = part(ctx, opt.lost, "host", func() host.Facts { return host.Collect(asking, s) })
 	})
 	wg.Wait()
 	m.Problems = append(m.Problems, missing(m, rdmaErr, gpuErr, hostErr)...)
@@ -123,7 +130,11 @@ type result[T any] struct {
 
 // part runs f and gives up on it when ctx ends. f goes on by itself then, since
 // a read that hangs in the kernel cannot be stopped; nobody sees what it makes.
-func part[T any](ctx context.Context, name string, f func() T) (T, error) {
+func part[T any](ctx context.Context, lost map[string]string, name string, f func() T) (T, error) {
+	var none T
+	if why, ok := lost[name]; ok {
+		return none, errors.New(why)
+	}
 	done := make(chan result[T], 1)
 	go func() {
 		var r result[T]
@@ -135,7 +146,6 @@ func part[T any](ctx context.Context, name string, f func() T) (T, error) {
 		}()
 		r.v = f()
 	}()
-	var none T
 	select {
 	case r := <-done:
 		if r.err != nil {

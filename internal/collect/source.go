@@ -63,7 +63,7 @@ func (s *source) startAsks(ctx context.Context, opt Options) {
 	if opt.NeedLog {
 		s.start(ctx, fact.AskKernelLog)
 	}
-	loaded, _ := part(ctx, "driver", func() bool {
+	loaded, _ := part(ctx, nil, "driver", func() bool {
 		_, err := s.Stat("/proc/driver/nvidia")
 		return err == nil
 	})

@@ -26,6 +26,7 @@ type recording struct {
 	CollectedAt time.Time                 `json:"collected_at"`
 	Origin      string                    `json:"origin,omitempty"`
 	Simulated   bool                      `json:"simulated,omitempty"`
+	Lost        map[string]string         `json:"lost,omitempty"` // parts that were given up, with the reason
 	Files       map[string]recordedFile   `json:"files,omitempty"`
 	Dirs        map[string]recordedDir    `json:"dirs,omitempty"`
 	Links       map[string]recordedLink   `json:"links,omitempty"`
@@ -112,6 +113,7 @@ type Recorder struct {
 	tool string
 
 	origin    string
+	lost      map[string]string
 	simulated bool
 
 	mu     sync.Mutex
@@ -137,6 +139,10 @@ func NewRecorder(src Source) *Recorder {
 		served: map[string]Record{}, asks: map[string]recordedAsk{},
 	}
 }
+
+// SetLost names the parts of the collection that were given up at the deadline
+// or broke, with the reason: what had been read of them is not what was judged.
+func (r *Recorder) SetLost(lost map[string]string) { r.lost = lost }
 
 // SetOrigin says what was recorded, as a document's origin does: a replay must
 // be judged as what it was recorded of (a tree has no device nodes, a live
@@ -296,6 +302,7 @@ func (r *Recorder) document(collectedAt time.Time) (*recording, error) {
 	defer r.mu.Unlock()
 	doc := &recording{
 		Version: recordingVersion, Tool: r.tool, CollectedAt: collectedAt.UTC(), Origin: r.origin, Simulated: r.simulated,
+		Lost:  r.lost,
 		Files: map[string]recordedFile{}, Dirs: map[string]recordedDir{}, Links: map[string]recordedLink{},
 		Stats: map[string]recordedStat{}, Served: map[string]recordedServed{},
 	}

@@ -186,6 +186,9 @@ func entry(name string, answers int) error {
 // CollectedAt is when the machine was read.
 func (r *Recording) CollectedAt() time.Time { return r.doc.CollectedAt }
 
+// Lost holds the parts that SetLost named, with the reason.
+func (r *Recording) Lost() map[string]string { return r.doc.Lost }
+
 // Origin is what was recorded, as SetOrigin said it; empty: nobody did.
 func (r *Recording) Origin() (origin string, simulated bool) { return r.doc.Origin, r.doc.Simulated }
 
