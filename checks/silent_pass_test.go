@@ -81,3 +81,41 @@ func TestSilentPasses(t *testing.T) {
 		})
 	}
 }
+
+// Ports that could not be listed are not ports that are fine.
+func TestPortsNotListed(t *testing.T) {
+	for state, listed := range map[string]fact.Value[int]{
+		"denied": fact.Missing[int](fact.Denied, "ports", "permission denied"),
+		"failed": fact.Missing[int](fact.Failed, "ports", "input/output error"),
+		"none":   fact.Of(0, "ports"),
+		"unset":  {},
+	} {
+		m := goodNode()
+		for i := range m.RDMA.Devices {
+			m.RDMA.Devices[i].Ports, m.RDMA.Devices[i].PortsListed = nil, listed
+		}
+		o := mustRun(t, m, Options{})
+		if o.Verdict == Pass || o.ExitCode == 0 {
+			t.Errorf("%s: the node is %s, exit code %d", state, o.Verdict, o.ExitCode)
+		}
+		seen := false
+		for _, f := range o.Findings {
+			if f.Check != "rdma-port-state" {
+				continue
+			}
+			if seen = true; f.Verdict != Unknown {
+				t.Errorf("%s: %s is %s", state, f.Subject, f.Verdict)
+			}
+		}
+		if !seen {
+			t.Errorf("%s: the ports were not judged at all", state)
+		}
+		for _, l := range o.Ladders {
+			for _, s := range l.Steps {
+				if s.Rung == RungPort && s.Verdict == Pass {
+					t.Errorf("%s: the port's rung passes for %s %s", state, l.GPU, l.NIC)
+				}
+			}
+		}
+	}
+}

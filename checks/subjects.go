@@ -44,9 +44,20 @@ func EachEndpoint(n *Node) []Subject {
 }
 
 // EachPort has every port of every RDMA device as a subject.
+//
+// A NIC whose ports could not be listed has one subject for all of them, so
+// that a check of ports is unknown there and never without a word.
 func EachPort(n *Node) []Subject {
 	var out []Subject
 	for _, s := range EachRDMA(n) {
+		if listed := s.NIC.PortsListed; len(s.NIC.Ports) == 0 {
+			unseen := &rdma.Port{State: fact.As(listed, ""), LinkLayer: fact.As(listed, ""), Rate: fact.As(listed, rdma.Rate{})}
+			if listed.State == fact.Known {
+				unseen.State = fact.Missing[string](fact.Absent, listed.Source, "the kernel lists no port")
+				unseen.LinkLayer, unseen.Rate = fact.As(unseen.State, ""), fact.As(unseen.State, rdma.Rate{})
+			}
+			out = append(out, Subject{ID: s.ID + "/?", Parts: []string{s.ID}, NIC: s.NIC, Port: unseen, Function: s.Function})
+		}
 		for i := range s.NIC.Ports {
 			p := &s.NIC.Ports[i]
 			id := fmt.Sprintf("%s/%d", s.ID, p.Number)

@@ -156,7 +156,10 @@ func (c *collector) scan(name string) *scan {
 	if !c.opt.SkipCounters {
 		s.hwCounters = c.listCounters(s, "hw_counters")
 	}
-	ports, _ := listNumbers(c.src, d.Dir+"/ports")
+	ports, err := listNumbers(c.src, d.Dir+"/ports")
+	if d.PortsListed = fact.Of(len(ports), "ports"); err != nil {
+		d.PortsListed = fact.FromError[int](err, "ports")
+	}
 	for _, n := range ports {
 		s.ports = append(s.ports, c.scanPort(s, n, len(ports)))
 	}

@@ -58,22 +58,25 @@ type Device struct {
 	// DataDirect is the PCI function of an mlx5 Data Direct interface (name_dma).
 	DataDirect fact.Value[pci.Address] `json:"data_direct,omitzero"`
 
-	Driver     fact.Value[string]     `json:"driver,omitzero"` // mlx5_core, bnxt_en, rdma_rxe, …
-	Transport  fact.Value[Transport]  `json:"transport,omitzero"`
-	NodeType   fact.Value[string]     `json:"node_type,omitzero"` // "1: CA", "4: RNIC", …
-	NodeGUID   fact.Value[string]     `json:"node_guid,omitzero"`
-	SysGUID    fact.Value[string]     `json:"sys_image_guid,omitzero"`
-	Firmware   fact.Value[string]     `json:"fw_ver,omitzero"`
-	HCAType    fact.Value[string]     `json:"hca_type,omitzero"` // MT4129
-	BoardID    fact.Value[string]     `json:"board_id,omitzero"` // PSID on mlx5
-	Model      fact.Value[Model]      `json:"model,omitzero"`    // from the NIC table; Absent: not in it
-	Ports      []Port                 `json:"ports,omitempty"`
-	Uverbs     []CharDev              `json:"uverbs,omitempty"` // one expected; empty: the kernel shows none
-	Umad       []CharDev              `json:"umad,omitempty"`
-	NUMANode   fact.Value[int]        `json:"numa_node,omitzero"`
-	RDMAMap    fact.Value[MapEntry]   `json:"rdmamap,omitzero"` // the library's own view, for comparison
-	Verbs      fact.Value[VerbsProbe] `json:"verbs,omitzero"`
-	HWCounters []Counter              `json:"hw_counters,omitempty"`
+	Driver    fact.Value[string]    `json:"driver,omitzero"` // mlx5_core, bnxt_en, rdma_rxe, …
+	Transport fact.Value[Transport] `json:"transport,omitzero"`
+	NodeType  fact.Value[string]    `json:"node_type,omitzero"` // "1: CA", "4: RNIC", …
+	NodeGUID  fact.Value[string]    `json:"node_guid,omitzero"`
+	SysGUID   fact.Value[string]    `json:"sys_image_guid,omitzero"`
+	Firmware  fact.Value[string]    `json:"fw_ver,omitzero"`
+	HCAType   fact.Value[string]    `json:"hca_type,omitzero"` // MT4129
+	BoardID   fact.Value[string]    `json:"board_id,omitzero"` // PSID on mlx5
+	Model     fact.Value[Model]     `json:"model,omitzero"`    // from the NIC table; Absent: not in it
+	Ports     []Port                `json:"ports,omitempty"`
+	// PortsListed is the number of ports that the kernel lists; in another
+	// state nobody could see whether there are any.
+	PortsListed fact.Value[int]        `json:"ports_listed,omitzero"`
+	Uverbs      []CharDev              `json:"uverbs,omitempty"` // one expected; empty: the kernel shows none
+	Umad        []CharDev              `json:"umad,omitempty"`
+	NUMANode    fact.Value[int]        `json:"numa_node,omitzero"`
+	RDMAMap     fact.Value[MapEntry]   `json:"rdmamap,omitzero"` // the library's own view, for comparison
+	Verbs       fact.Value[VerbsProbe] `json:"verbs,omitzero"`
+	HWCounters  []Counter              `json:"hw_counters,omitempty"`
 }
 
 // Model is a row of the NIC table.
