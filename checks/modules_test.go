@@ -273,7 +273,7 @@ func TestIBGDA(t *testing.T) {
 
 func TestNVRegTable(t *testing.T) {
 	seen := map[string]bool{}
-	for _, o := range nvregTable {
+	for _, o := range nvregTable() {
 		if o.Name == "" || seen[o.Name] {
 			t.Errorf("%q: without a name, or twice", o.Name)
 		}

@@ -150,7 +150,7 @@ func judgeNVReg(c *Case, live map[string]string) (warns, infos []remark) {
 			infos = append(infos, remark{text: "DmaRemapPeerMmio=0 is dangerous should the IOMMU ever translate"})
 		}
 	}
-	for _, o := range nvregTable {
+	for _, o := range nvregTable() {
 		value, shown := live[o.shown()]
 		if what := o.Weakens[value]; shown && what != "" {
 			c.Row(o.shown(), value, paramsFile)

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 //go:embed nvreg.yaml
@@ -19,8 +20,8 @@ type nvregOption struct {
 	Weakens map[string]string `yaml:"weakens"`
 }
 
-// nvregTable is parsed once; a fault in it is found by a test.
-var nvregTable = mustNVReg(nvregYAML)
+// nvregTable() is parsed once; a fault in it is found by a test.
+var nvregTable = sync.OnceValue(func() []nvregOption { return mustNVReg(nvregYAML) })
 
 func mustNVReg(text []byte) []nvregOption {
 	var out []nvregOption
@@ -32,11 +33,11 @@ func mustNVReg(text []byte) []nvregOption {
 
 // nvregOptionOf finds an option by its name in modprobe.d, without NVreg_.
 func nvregOptionOf(name string) (nvregOption, bool) {
-	i := slices.IndexFunc(nvregTable, func(o nvregOption) bool { return o.Name == name })
+	i := slices.IndexFunc(nvregTable(), func(o nvregOption) bool { return o.Name == name })
 	if i < 0 {
 		return nvregOption{}, false
 	}
-	return nvregTable[i], true
+	return nvregTable()[i], true
 }
 
 // shown is the option's name in /proc/driver/nvidia/params; empty: not shown.

@@ -27,13 +27,13 @@ func (r *redactor) file(name string, b []byte) []byte {
 	case name == "/proc/cmdline":
 		return []byte(r.commandLine(string(b)))
 	case strings.HasSuffix(name, "/mountinfo"), strings.HasSuffix(name, "/cgroup"):
-		return []byte(r.words(string(b), pathWords))
+		return []byte(r.words(string(b), pathWords()))
 	case base == "node_desc":
-		return []byte(r.words(string(b), deviceWords))
+		return []byte(r.words(string(b), deviceWords()))
 	case base == "chassis_asset_tag":
 		return []byte(r.assetTag(string(b)))
 	case strings.HasSuffix(strings.TrimSuffix(dir, "/"), "modprobe.d"):
-		return []byte(r.text(commentLine.ReplaceAllString(string(b), "#")))
+		return []byte(r.text(commentLine().ReplaceAllString(string(b), "#")))
 	case base == "config" && strings.Contains(dir, "/devices/"):
 		return r.configSpace(b)
 	case base == "vpd":
@@ -48,16 +48,16 @@ func (r *redactor) file(name string, b []byte) []byte {
 	return nil // not known, and not to be searched: left out
 }
 
-var commentLine = regexp.MustCompile(`(?m)^\s*#.*$`)
+var commentLine = lazy(`(?m)^\s*#.*$`)
 
-var configLine = regexp.MustCompile(`^(CONFIG_\w+=([ymn]|-?\d+|0x[0-9a-fA-F]+)|# CONFIG_\w+ is not set)$`)
+var configLine = lazy(`^(CONFIG_\w+=([ymn]|-?\d+|0x[0-9a-fA-F]+)|# CONFIG_\w+ is not set)$`)
 
 // configOnly leaves out of a kernel's configuration what is text: builder's
 // paths, host names, keys.
 func configOnly(b []byte) []byte {
 	var out bytes.Buffer
 	for line := range bytes.Lines(b) {
-		if configLine.Match(bytes.TrimSpace(line)) {
+		if configLine().Match(bytes.TrimSpace(line)) {
 			out.Write(line)
 		}
 	}
@@ -118,9 +118,9 @@ func (r *redactor) module(base string, b []byte) []byte {
 
 var (
 	signatureMark = []byte("~Module signature appended~\n") // kernel/module/signing.c
-	author        = regexp.MustCompile(`\x00author=[^\x00]+`)
-	mail          = regexp.MustCompile(`[\w.+-]+@[\w.-]+`)
-	buildPath     = regexp.MustCompile(`/(?:home|root|build|var|tmp|usr/src)/[\x21-\x7e]+`)
+	author        = lazy(`\x00author=[^\x00]+`)
+	mail          = lazy(`[\w.+-]+@[\w.-]+`)
+	buildPath     = lazy(`/(?:home|root|build|var|tmp|usr/src)/[\x21-\x7e]+`)
 )
 
 // unsigned blanks in a module what names people: its signature, whose
@@ -133,9 +133,9 @@ func unsigned(b []byte) []byte {
 		size := int64(binary.BigEndian.Uint32(b[n+trailer-4:]))
 		clear(b[max(0, int64(n)-size):n])
 	}
-	for _, re := range []*regexp.Regexp{author, mail, buildPath} {
+	for _, re := range []*regexp.Regexp{author(), mail(), buildPath()} {
 		for _, m := range re.FindAllIndex(b, -1) {
-			if re == author {
+			if re == author() {
 				m[0] += len("\x00author=")
 			}
 			copy(b[m[0]:m[1]], bytes.Repeat([]byte("x"), m[1]-m[0]))
@@ -146,7 +146,7 @@ func unsigned(b []byte) []byte {
 
 // keptParameters are those of the kernel's command line that checks look at or
 // that are told to nobody by their values.
-var keptParameters = regexp.MustCompile(`^(--|quiet|splash|ro|rw|nosmt|nomodeset|noapic|nopat|` +
+var keptParameters = lazy(`^(--|quiet|splash|ro|rw|nosmt|nomodeset|noapic|nopat|` +
 	`(pci|pcie_\w+|iommu(\.\w+)?|intel_iommu|amd_iommu\w*|arm-smmu\S*|swiotlb|vfio\S*|` +
 	`hugepages|hugepagesz|default_hugepagesz|transparent_hugepage|numa\w*|isolcpus|nohz\w*|rcu_nocbs|irqaffinity|` +
 	`mitigations|intel_idle\.\w+|processor\.\w+|intel_pstate|amd_pstate|cpufreq\.\w+|cpuidle\.\w+|idle|` +
@@ -156,7 +156,7 @@ var keptParameters = regexp.MustCompile(`^(--|quiet|splash|ro|rw|nosmt|nomodeset
 func (r *redactor) commandLine(s string) string {
 	var out []string
 	for w := range strings.FieldsSeq(s) {
-		if !keptParameters.MatchString(w) {
+		if !keptParameters().MatchString(w) {
 			w = r.word(w)
 		}
 		out = append(out, r.text(w))
@@ -166,19 +166,19 @@ func (r *redactor) commandLine(s string) string {
 
 // Words that stay in files of which all others are replaced.
 var (
-	pathWords = regexp.MustCompile(`^(\d{1,4}|rw|ro|fd|ns|id|proc|sysfs|sys|dev|run|tmp|var|lib|etc|usr|boot|host|none|shared|master|relatime|noatime|nosuid|nodev|noexec|` +
+	pathWords = lazy(`^(\d{1,4}|rw|ro|fd|ns|id|proc|sysfs|sys|dev|run|tmp|var|lib|etc|usr|boot|host|none|shared|master|relatime|noatime|nosuid|nodev|noexec|` +
 		`overlay2?|overlayfs|lowerdir|upperdir|workdir|fs|diff|merged|work|snapshots|containers?|containerd|storage|docker|podman|libpod|lxc|kubepods|kubelet|pods|cri|` +
 		`io|snapshotter|v1|rootfs|devtmpfs|tmpfs|devpts|mqueue|cgroup2?|bpf|ext4|xfs|btrfs|squashfs|vfat|nfs4?|lustre|` +
 		`system|user|init|scope|slice|service|session|machine|besteffort|burstable|guaranteed|unified|memory|cpu|cpuset|cpuacct|devices|freezer|pids|hugetlb|blkio|net_cls|net_prio|perf_event|rdma|misc|` +
 		`hostname|hosts|resolv|conf|infiniband|nvidia\d*|nvidiactl|shm|pts|ptmx|self|mode|size|xino|off|index|metacopy|nfs_export|redirect_dir|volatile|errors|remount|gid|uid|inode64)$`)
-	deviceWords = regexp.MustCompile(`^(HCA|\d{1,2}|mlx\d|rxe\w*|siw\w*|ib|roce\w*|Software|iWARP|stack|Mellanox|Technologies|ConnectX|MT\d+|Broadcom|Intel|bnxt|re|irdma|efa|hns|erdma|` + `mlx\d_\d+|bnxt_re\d+|irdma\d+)$`)
+	deviceWords = lazy(`^(HCA|\d{1,2}|mlx\d|rxe\w*|siw\w*|ib|roce\w*|Software|iWARP|stack|Mellanox|Technologies|ConnectX|MT\d+|Broadcom|Intel|bnxt|re|irdma|efa|hns|erdma|` + `mlx\d_\d+|bnxt_re\d+|irdma\d+)$`)
 )
 
-var word = regexp.MustCompile(`\w+`)
+var word = lazy(`\w+`)
 
 // words replaces all words but those that are known to identify nothing.
 func (r *redactor) words(s string, known *regexp.Regexp) string {
-	return word.ReplaceAllStringFunc(s, func(w string) string {
+	return word().ReplaceAllStringFunc(s, func(w string) string {
 		if known.MatchString(w) {
 			return w
 		}
@@ -265,9 +265,9 @@ func (r *redactor) vpdFields(b []byte) {
 // release replaces what a builder added to the kernel's version, by words that
 // distributions do not use.
 func (r *redactor) release(s string) {
-	version := kernelVersion.FindString(s)
-	rest := kernelWord.ReplaceAllStringFunc(s[len(version):], func(w string) string {
-		if distribution.MatchString(w) {
+	version := kernelVersion().FindString(s)
+	rest := kernelWord().ReplaceAllStringFunc(s[len(version):], func(w string) string {
+		if distribution().MatchString(w) {
 			return w
 		}
 		return r.word(w)
@@ -279,8 +279,8 @@ func (r *redactor) release(s string) {
 }
 
 var (
-	kernelVersion = regexp.MustCompile(`^\d+(\.\d+)*`)
-	kernelWord    = regexp.MustCompile(`[A-Za-z0-9_]+`)
-	distribution  = regexp.MustCompile(`^(\d+|rc\d+|generic|lowlatency|azure|aws|gcp|gke|oracle|nvidia|nvidia_64k|64k|hwe|kvm|cloud|rt\d*|amd64|arm64|x86_64|aarch64|ppc64le|` +
+	kernelVersion = lazy(`^\d+(\.\d+)*`)
+	kernelWord    = lazy(`[A-Za-z0-9_]+`)
+	distribution  = lazy(`^(\d+|rc\d+|generic|lowlatency|azure|aws|gcp|gke|oracle|nvidia|nvidia_64k|64k|hwe|kvm|cloud|rt\d*|amd64|arm64|x86_64|aarch64|ppc64le|` +
 		`el\d+\w*|fc\d+|amzn\d+|deb\d+u?\d*|bpo\d+|default|pve|lts|arch\d*|uek\w*|cm\d|tegra|server|preempt|smp|WSL2|microsoft|standard)$`)
 )

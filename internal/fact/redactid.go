@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // redactor gives pseudonyms, each original its own.
@@ -58,9 +59,15 @@ const (
 	hex4 = `[0-9a-f]{4}`
 )
 
+// lazy compiles a regular expression when it is first used: all commands pay
+// for what is made at start, and few redact.
+func lazy(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
+
 // identifiers are told apart by their form; of two that begin at the same place
 // the first in this list is meant.
-var identifiers = regexp.MustCompile(`(?i)` +
+var identifiers = lazy(`(?i)` +
 	`(?P<ipoib>\b` + hex2 + `(?::` + hex2 + `){19}\b)` +
 	`|(?P<gid>\b` + hex4 + `(?::` + hex4 + `){7}\b)` +
 	`|(?P<guid>\b` + hex4 + `(?::` + hex4 + `){3}\b)` +
@@ -72,7 +79,7 @@ var identifiers = regexp.MustCompile(`(?i)` +
 	`|(?P<serial>\bserial(?: number)?[ :=#]+[0-9a-z]{6,})` +
 	`|(?P<home>/home/[^/\s"':]+)`)
 
-var identifierKinds = identifiers.SubexpNames()
+var identifierKinds = identifiers().SubexpNames()
 
 // efiGlobal is a UUID that every UEFI machine has in the names of its variables.
 const efiGlobal = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -83,7 +90,7 @@ func (r *redactor) text(s string) string {
 		s = strings.ReplaceAll(s, r.kernel[0], r.kernel[1])
 	}
 	out, last := strings.Builder{}, 0
-	for _, m := range identifiers.FindAllStringSubmatchIndex(s, -1) {
+	for _, m := range identifiers().FindAllStringSubmatchIndex(s, -1) {
 		out.WriteString(s[last:m[0]])
 		last = m[1]
 		for i := 1; i < len(identifierKinds); i++ {

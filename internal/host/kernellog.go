@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // KernelLog answers fact.AskKernelLog's subject "system": of what the kernel's
@@ -66,26 +67,28 @@ const addrPattern = `(?P<device>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]
 // logPatterns: the wording is the source's of Linux (kernel/module, drivers/pci,
 // drivers/iommu, mlx5/core/events.c) and of NVIDIA's open modules
 // (kernel-open/nvidia/nv-dmabuf.c, nv-pci.c, nvidia-peermem).
-var logPatterns = []logPattern{
-	{LogXid, regexp.MustCompile(`NVRM: Xid \(PCI:` + addrPattern + `\): (?P<code>\d+)`)},
-	{LogSXid, regexp.MustCompile(`SXid \(PCI:` + addrPattern + `\): (?P<code>\d+)`)},
-	{LogInitFailed, regexp.MustCompile(`NVRM: GPU ` + addrPattern + `: RmInitAdapter failed!`)},
-	{LogBARZero, regexp.MustCompile(`BAR1 is 0M @ 0x0 \(PCI:` + addrPattern)},
-	{LogBARUnassigned, regexp.MustCompile(addrPattern + `: BAR \d+.*(?:no space for|can't assign; no space|failed to assign)`)},
-	{LogSymbolVersion, regexp.MustCompile(`^(?P<module>\w+): disagrees about version of symbol (?P<symbol>\w+)`)},
-	{LogSymbolUnknown, regexp.MustCompile(`^(?P<module>\w+): Unknown symbol (?P<symbol>\w+)`)},
-	{LogVersionMagic, regexp.MustCompile(`^(?P<module>\w+): version magic '`)},
-	{LogUnsigned, regexp.MustCompile(`^(?:Loading of (?:unsigned module|module with unavailable key) is rejected|Lockdown: .*: unsigned module loading is restricted)`)},
-	{LogDMABufTopology, regexp.MustCompile(`PCI topology not supported for dma-buf`)},
-	{LogDMABufDirect, regexp.MustCompile(`topology not supported for mapping type FORCE_PCIE`)},
-	{LogDMABufImporter, regexp.MustCompile(`importer unable to handle MMIO without struct page`)},
-	{LogPeermemContext, regexp.MustCompile(`nvidia-peermem .*detected invalid context`)},
-	{LogPower, regexp.MustCompile(`mlx5_core ` + addrPattern + `.*Detected insufficient power on the PCIe slot \((?P<code>\d+)W\)`)},
-	{LogIOMMUFault, regexp.MustCompile(`^DMAR: \[DMA .*Request device \[` + addrPattern + `\] .*fault`)},
-	{LogIOMMUFault, regexp.MustCompile(`AMD-Vi: Event logged \[IO_PAGE_FAULT device=` + addrPattern)},
-	{LogIOMMUFault, regexp.MustCompile(`AMD-Vi ` + addrPattern + `: Event logged \[IO_PAGE_FAULT`)},
-	{LogIOMMUFault, regexp.MustCompile(addrPattern + `: AMD-Vi: Event logged \[IO_PAGE_FAULT`)},
-}
+var logPatterns = sync.OnceValue(func() []logPattern {
+	return []logPattern{
+		{LogXid, regexp.MustCompile(`NVRM: Xid \(PCI:` + addrPattern + `\): (?P<code>\d+)`)},
+		{LogSXid, regexp.MustCompile(`SXid \(PCI:` + addrPattern + `\): (?P<code>\d+)`)},
+		{LogInitFailed, regexp.MustCompile(`NVRM: GPU ` + addrPattern + `: RmInitAdapter failed!`)},
+		{LogBARZero, regexp.MustCompile(`BAR1 is 0M @ 0x0 \(PCI:` + addrPattern)},
+		{LogBARUnassigned, regexp.MustCompile(addrPattern + `: BAR \d+.*(?:no space for|can't assign; no space|failed to assign)`)},
+		{LogSymbolVersion, regexp.MustCompile(`^(?P<module>\w+): disagrees about version of symbol (?P<symbol>\w+)`)},
+		{LogSymbolUnknown, regexp.MustCompile(`^(?P<module>\w+): Unknown symbol (?P<symbol>\w+)`)},
+		{LogVersionMagic, regexp.MustCompile(`^(?P<module>\w+): version magic '`)},
+		{LogUnsigned, regexp.MustCompile(`^(?:Loading of (?:unsigned module|module with unavailable key) is rejected|Lockdown: .*: unsigned module loading is restricted)`)},
+		{LogDMABufTopology, regexp.MustCompile(`PCI topology not supported for dma-buf`)},
+		{LogDMABufDirect, regexp.MustCompile(`topology not supported for mapping type FORCE_PCIE`)},
+		{LogDMABufImporter, regexp.MustCompile(`importer unable to handle MMIO without struct page`)},
+		{LogPeermemContext, regexp.MustCompile(`nvidia-peermem .*detected invalid context`)},
+		{LogPower, regexp.MustCompile(`mlx5_core ` + addrPattern + `.*Detected insufficient power on the PCIe slot \((?P<code>\d+)W\)`)},
+		{LogIOMMUFault, regexp.MustCompile(`^DMAR: \[DMA .*Request device \[` + addrPattern + `\] .*fault`)},
+		{LogIOMMUFault, regexp.MustCompile(`AMD-Vi: Event logged \[IO_PAGE_FAULT device=` + addrPattern)},
+		{LogIOMMUFault, regexp.MustCompile(`AMD-Vi ` + addrPattern + `: Event logged \[IO_PAGE_FAULT`)},
+		{LogIOMMUFault, regexp.MustCompile(addrPattern + `: AMD-Vi: Event logged \[IO_PAGE_FAULT`)},
+	}
+})
 
 // maxLogEvents bounds the kinds times devices that a log can hold.
 const maxLogEvents = 512
@@ -135,7 +138,7 @@ func (l *KernelLog) add(e LogEvent) {
 
 // logEvent recognises one message.
 func logEvent(text string) (LogEvent, bool) {
-	for _, p := range logPatterns {
+	for _, p := range logPatterns() {
 		m := p.re.FindStringSubmatch(text)
 		if m == nil {
 			continue
