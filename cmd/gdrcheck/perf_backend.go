@@ -57,9 +57,33 @@ func (f filesOnly) Ask(ctx context.Context, name string, args ...string) ([]fact
 
 func (b *perfBackend) end(t perftest.Timing) perftest.End {
 	return perftest.End{
-		NewEngine: b.newEngine, Counters: b.counters,
+		NewEngine: b.newEngine, Counters: b.counters, Limits: b.limits,
 		Version: readBuildInfo().Version, Simulated: b.simulated, Timing: t,
 	}
+}
+
+// limits says what a port and its path to the host's memory carry.
+func (b *perfBackend) limits(ctx context.Context, l perftest.Local) perftest.Limits {
+	m, err := b.machine(ctx)
+	if err != nil {
+		return perftest.Limits{PCIeReason: err.Error()}
+	}
+	g := topo.New(m)
+	d, ok := g.Device(l.Device)
+	if !ok || d.RDMA == nil {
+		return perftest.Limits{PCIeReason: "no device " + l.Device}
+	}
+	path, _ := g.HostPath(d.ID)
+	out := perftest.Limits{
+		PCIeBytesPerSec: path.CeilingBytesPerSec, PCIeReason: path.CeilingReason, LimitedBy: path.LimitedBy,
+		Software: d.RDMA.Software,
+	}
+	for _, p := range d.RDMA.Ports {
+		if p.Number == l.Port {
+			out.PortBytesPerSec = p.Rate.V.BitsPerSec / 8
+		}
+	}
+	return out
 }
 
 // counters reads those of a port and of its NIC.
