@@ -22,4 +22,8 @@ var all = []Check{
 	rdmaPortRate,
 	roceGID,
 	memlock,
+	perfBandwidth,
+	perfLatency,
+	perfData,
+	perfCounters,
 }

@@ -3,6 +3,7 @@ package checks
 import (
 	"slices"
 
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -16,6 +17,7 @@ const (
 	AreaDriver Area = "driver"
 	AreaRDMA   Area = "rdma"
 	AreaHost   Area = "host"
+	AreaPerf   Area = "perf" // what was measured; left out where nothing was
 )
 
 // Check is one thing that must hold for GPUDirect RDMA to work well. It is data
@@ -47,6 +49,7 @@ type Node struct {
 	Graph      *topo.Graph
 	Platform   Platform
 	Thresholds Thresholds
+	Results    []*perftest.Result // measurements that this machine took part in
 }
 
 // All returns every check, in the order of reports: from the hardware upward.

@@ -53,6 +53,23 @@ type Result struct {
 	// Faulty is which end Failure happened at.
 	Faulty Side     `json:"faulty,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
+	// Limits is what each end's port and its path to memory carry.
+	Limits map[Side]Limits `json:"limits,omitempty"`
+	// Counters is what each side's port and NIC counted during the test.
+	Counters map[Side]SideCounters `json:"counters,omitempty"`
+	// Simulated: a test double stood for the RDMA stack of an end.
+	Simulated bool `json:"simulated,omitempty"`
+}
+
+// Limits are what one end could reach at best, one direction. 0: not known.
+type Limits struct {
+	PortBytesPerSec float64 `json:"port_bytes_per_sec,omitempty"` // the port's rate
+	PCIeBytesPerSec float64 `json:"pcie_bytes_per_sec,omitempty"` // payload, from the NIC to the host's memory
+	// PCIeReason says why it is not known; LimitedBy is the function whose link sets it.
+	PCIeReason string `json:"pcie_reason,omitempty"`
+	LimitedBy  string `json:"limited_by,omitempty"`
+	// Software: the CPU moves the data, as fast as it can.
+	Software bool `json:"software,omitempty"`
 }
 
 // Step is the measure of one size.

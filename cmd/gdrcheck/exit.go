@@ -25,6 +25,13 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// An unmeasured error is one of the other side or of the way to it: nothing was
+// found out about this node.
+type unmeasured struct{ err error }
+
+func (e unmeasured) Error() string { return e.err.Error() }
+func (e unmeasured) Unwrap() error { return e.err }
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // exitCode prints what an error has to say and returns the exit code for it.
@@ -32,6 +39,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 func exitCode(stderr io.Writer, err error) int {
 	var verdict verdictError
 	var usage usageError
+	var nothing unmeasured
 	switch {
 	case err == nil:
 		return checks.ExitOf(checks.Ready).Code
@@ -40,6 +48,9 @@ func exitCode(stderr io.Writer, err error) int {
 	case errors.As(err, &usage):
 		complain(stderr, err)
 		return checks.ExitOf(checks.BadUsage).Code
+	case errors.As(err, &nothing):
+		complain(stderr, err)
+		return checks.ExitOf(checks.Undetermined).Code
 	}
 	complain(stderr, err)
 	return checks.ExitOf(checks.ToolFailed).Code

@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 	if worker.IsWorker(os.Args) { // a worker is this very binary, whatever its name
 		os.Exit(worker.Main())
 	}
+	if dir := os.Getenv(doubleEnv); dir != "" {
+		perf = doubleBackend(dir)
+	}
 	version, commit = "test", "" // what goes into golden files does not change with the build
 	testscript.Main(cleaning{m}, map[string]func(){"gdrcheck": main})
 }
@@ -79,7 +82,9 @@ func TestScripts(t *testing.T) {
 			}
 			return false, os.ErrInvalid
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitcode},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exitcode": exitcode, "freeport": freeport, "waitfor": waitfor,
+		},
 	})
 }
 

@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	"io"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gdrcheck/gdrcheck/checks"
-	"github.com/gdrcheck/gdrcheck/internal/worker"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/report"
 )
@@ -24,7 +21,7 @@ It loads the ports that it is given: do not run it beside a job.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPerfLoopbackCommand(s, nil))
+	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil))
 	return cmd
 }
 
@@ -48,6 +45,9 @@ PCIe, memory and driver are measured, not cable and switch.`,
   gdrcheck perf loopback --dev mlx5_0 --measure bandwidth --size 1K:8M -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Plan.Local.Device == "" {
+				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
+			}
 			if err := opts.Plan.validate(cmd); err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 }
 
 func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
 	a := opts.Plan.Local
 	b := a
@@ -83,26 +83,52 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 	at := time.Now().UTC()
 	var results []*perftest.Result
 	for _, p := range opts.Plan.Plans {
-		r, err := perftest.Loopback(ctx, &worker.Perf{}, &worker.Perf{}, p, a, b, nil)
+		r, err := measureLoopback(ctx, opts.IO, p, a, b)
 		if err != nil {
 			return err
 		}
 		results = append(results, r)
 	}
-	return writePerf(opts.IO, &opts.Output, results, at)
+	return writePerf(ctx, opts.IO, &opts.Output, results, at)
 }
 
-// writePerf writes the document and ends with the exit code of its verdict.
-func writePerf(s *streams, o *outputs, results []*perftest.Result, at time.Time) error {
-	doc := report.NewPerf(results, at, readBuildInfo().Version)
-	err := o.write(s, func(w io.Writer, format string, style report.Style) error {
+func measureLoopback(ctx context.Context, s *streams, p perftest.Plan, a, b perftest.Local) (*perftest.Result, error) {
+	progress, end := newProgress(s, &p)
+	defer end()
+	beforeA, beforeB := perf.counters(ctx, a), perf.counters(ctx, b)
+	r, err := perftest.Loopback(ctx, perf.newEngine(), perf.newEngine(), p, a, b, progress)
+	if err != nil {
+		return r, err
+	}
+	r.Simulated = perf.simulated
+	r.Limits = map[perftest.Side]perftest.Limits{perftest.Initiator: perf.limits(ctx, a), perftest.Responder: perf.limits(ctx, b)}
+	r.Counters = map[perftest.Side]perftest.SideCounters{
+		perftest.Initiator: perftest.CompareCounters(beforeA, perf.counters(ctx, a)),
+		perftest.Responder: perftest.CompareCounters(beforeB, perf.counters(ctx, b)),
+	}
+	return r, nil
+}
+
+// writePerf has the checks judge the results, writes the document and ends with
+// the exit code of its verdict.
+func writePerf(ctx context.Context, s *streams, o *outputs, results []*perftest.Result, at time.Time) error {
+	m, err := perf.machine(ctx)
+	if err != nil {
+		return err
+	}
+	outcome, err := checks.Run(m, checks.Options{Only: []string{string(checks.AreaPerf)}, Results: results})
+	if err != nil {
+		return err
+	}
+	doc := report.NewPerf(results, outcome, at, readBuildInfo().Version)
+	err = o.write(s, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {
 			return report.JSON(w, doc)
 		}
 		return report.PerfTable(w, doc, style)
 	})
-	if err == nil && doc.Verdict != checks.Pass {
-		return verdictError{checks.ExitOf(checks.NotReady).Code}
+	if err == nil && doc.ExitCode != checks.ExitOf(checks.Ready).Code {
+		return verdictError{doc.ExitCode}
 	}
 	return err
 }

@@ -70,9 +70,6 @@ func addPlanFlags(cmd *cobra.Command, p *planFlags) {
 
 // validate makes the plans of what was given.
 func (p *planFlags) validate(cmd *cobra.Command) error {
-	if p.Local.Device == "" {
-		return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
-	}
 	var sizes []int
 	var err error
 	if p.size != "" {

@@ -13,17 +13,20 @@ import (
 
 // streams is what a command may touch of its process.
 type streams struct {
+	In       io.Reader
 	Out, Err io.Writer
 	Getenv   func(string) string
 	// TermWidth is the width of the terminal that Out is, and 0 where it is none.
 	TermWidth int
+	// ErrTerm: Err is a terminal.
+	ErrTerm bool
 
 	color   string // --color
 	started bool   // the command line was understood and a command runs
 }
 
 func systemStreams() *streams {
-	s := &streams{Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
+	s := &streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, ErrTerm: term.IsTerminal(int(os.Stderr.Fd()))}
 	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
 		s.TermWidth = report.DefaultWidth
 		if w, _, err := term.GetSize(fd); err == nil && w > 0 {

@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"internal/lab":        {},
 	"internal/topotest":   append([]string{"topo"}, facts...),
 	"internal/facttest":   {"internal/fact"},
+	"internal/perfdouble": {"perftest"},
 	"internal/render":     {"internal/fact", "pci"},
 	"internal/render/cmd": {"internal/render"},
 }

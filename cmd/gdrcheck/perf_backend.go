@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gdrcheck/gdrcheck/internal/collect"
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/worker"
+	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+// perfBackend is what moves data and tells of devices. Tests put a double here.
+type perfBackend struct {
+	newEngine func() perftest.Engine
+	// machine is what the results are judged against, and where devices are
+	// looked for; rdma is a part of it with the counters.
+	machine   func(ctx context.Context) (*topo.Machine, error)
+	rdma      func(ctx context.Context) (rdma.Facts, error)
+	simulated bool
+}
+
+// perf is this program's backend.
+var perf = perfBackend{
+	newEngine: func() perftest.Engine { return &worker.Perf{} },
+	machine: func(ctx context.Context) (*topo.Machine, error) {
+		o := sourceOptions{Timeout: defaultTimeout}
+		m, _, err := o.machine(ctx, collect.Topology())
+		return m, err
+	},
+	rdma: func(ctx context.Context) (rdma.Facts, error) {
+		src, err := (&sourceOptions{}).open()
+		if err != nil {
+			return rdma.Facts{}, err
+		}
+		return rdma.Collect(ctx, filesOnly{src}, nil, rdma.Options{}), nil
+	},
+}
+
+// filesOnly asks no library: what is read around a test takes no time.
+type filesOnly struct{ fact.Source }
+
+// Ask implements fact.Source.
+func (f filesOnly) Ask(ctx context.Context, name string, args ...string) ([]fact.Record, error) {
+	if name != fact.AskFiles {
+		return nil, fact.ErrNotCollected
+	}
+	return f.Source.Ask(ctx, name, args...)
+}
+
+func (b *perfBackend) end(t perftest.Timing) perftest.End {
+	return perftest.End{
+		NewEngine: b.newEngine, Counters: b.counters, Limits: b.limits,
+		Version: readBuildInfo().Version, Simulated: b.simulated, Timing: t,
+	}
+}
+
+// limits says what a port and its path to the host's memory carry.
+func (b *perfBackend) limits(ctx context.Context, l perftest.Local) perftest.Limits {
+	m, err := b.machine(ctx)
+	if err != nil {
+		return perftest.Limits{PCIeReason: err.Error()}
+	}
+	g := topo.New(m)
+	d, ok := g.Device(l.Device)
+	if !ok || d.RDMA == nil {
+		return perftest.Limits{PCIeReason: "no device " + l.Device}
+	}
+	path, _ := g.HostPath(d.ID)
+	out := perftest.Limits{
+		PCIeBytesPerSec: path.CeilingBytesPerSec, PCIeReason: path.CeilingReason, LimitedBy: path.LimitedBy,
+		Software: d.RDMA.Software,
+	}
+	for _, p := range d.RDMA.Ports {
+		if p.Number == l.Port {
+			out.PortBytesPerSec = p.Rate.V.BitsPerSec / 8
+		}
+	}
+	return out
+}
+
+// counters reads those of a port and of its NIC.
+func (b *perfBackend) counters(ctx context.Context, l perftest.Local) []rdma.Counter {
+	facts, err := b.rdma(ctx)
+	if err != nil {
+		return nil
+	}
+	for i := range facts.Devices {
+		d := &facts.Devices[i]
+		if d.Name != l.Device {
+			continue
+		}
+		list := slices.Clone(d.HWCounters)
+		for _, p := range d.Ports {
+			if p.Number == l.Port {
+				list = append(list, p.Counters...)
+			}
+		}
+		return list
+	}
+	return nil
+}
+
+// device finds what a name means: "mlx5_0", "mlx5_0/2", or where it is empty
+// the first device that can be measured.
+func (b *perfBackend) device(ctx context.Context, name string) (perftest.Local, error) {
+	m, err := b.machine(ctx)
+	if err != nil {
+		return perftest.Local{}, err
+	}
+	return chooseDevice(m, name)
+}
+
+func chooseDevice(m *topo.Machine, name string) (perftest.Local, error) {
+	device, portText, hasPort := strings.Cut(name, "/")
+	port := 0
+	if hasPort {
+		var err error
+		if port, err = strconv.Atoi(portText); err != nil || port < 1 {
+			return perftest.Local{}, fmt.Errorf("%q: want a device, or a device and its port as in mlx5_0/1", name)
+		}
+	}
+	var names []string
+	for _, d := range byUse(m) {
+		names = append(names, d.Name)
+		if device != "" && d.Name != device {
+			continue
+		}
+		for _, p := range d.Ports {
+			if port != 0 && p.Number != port || port == 0 && p.State.Or("") != "ACTIVE" {
+				continue
+			}
+			l := perftest.NewLocal(d.Name)
+			l.Port = p.Number
+			return l, nil
+		}
+		if device != "" {
+			if port != 0 {
+				return perftest.Local{}, fmt.Errorf("%s has no port %d", device, port)
+			}
+			return perftest.Local{}, fmt.Errorf("no port of %s is active", device)
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return perftest.Local{}, errors.New("there is no RDMA device here")
+	case device != "":
+		return perftest.Local{}, fmt.Errorf("there is no device %s here; there are: %s", device, strings.Join(names, ", "))
+	}
+	return perftest.Local{}, fmt.Errorf("no RDMA device here has an active port; there are: %s", strings.Join(names, ", "))
+}
+
+// byUse lists the RDMA devices: NICs for compute first, software last.
+func byUse(m *topo.Machine) []*rdma.Device {
+	var list []*rdma.Device
+	rank := map[*rdma.Device]int{}
+	const compute, other, software = 0, 1, 2
+	for _, d := range topo.New(m).NICs() {
+		if d.RDMA == nil {
+			continue
+		}
+		list = append(list, d.RDMA)
+		switch {
+		case d.RDMA.Software:
+			rank[d.RDMA] = software
+		case d.Role != topo.RoleCompute:
+			rank[d.RDMA] = other
+		default:
+			rank[d.RDMA] = compute
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *rdma.Device) int { return rank[a] - rank[b] })
+	return list
+}
+
+// connectWait is how long a client waits for a server that is not there yet.
+const connectWait = 10 * time.Second

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+type perfClientOptions struct {
+	IO         *streams
+	Output     outputs
+	Plan       planFlags
+	Server     string
+	TokenFile  string
+	PeerDevice string
+	Reverse    bool
+	Wait       time.Duration
+
+	portGiven bool
+}
+
+func newPerfClientCommand(s *streams, runF func(context.Context, *perfClientOptions) error) *cobra.Command {
+	opts := &perfClientOptions{IO: s}
+	cmd := &cobra.Command{
+		Use:   "client HOST[:PORT]",
+		Short: "Measure with a server on another node",
+		Long: `client measures between this node and one that runs 'gdrcheck perf server'. Run the line that
+the server printed: the token in it is how both know each other. It is taken from the
+environment (` + tokenEnv + `), a file or standard input, and never from a flag, since
+every user of a node sees its processes' arguments.`,
+		Example: `  ` + tokenEnv + `=… gdrcheck perf client 10.0.0.1
+  gdrcheck perf client 10.0.0.1 --token-file /shared/perf.token --dev mlx5_0 --peer-dev mlx5_0
+  gdrcheck perf client 10.0.0.1 --token-file - --op read --measure bandwidth --size 1K:8M -o json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("client wants the server's address, as in gdrcheck perf client 10.0.0.1")
+			}
+			opts.Server = args[0]
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Wait <= 0 {
+				return usagef("--wait %s: want a time above zero, as in --wait 10s", opts.Wait)
+			}
+			opts.portGiven = cmd.Flags().Changed("port")
+			if err := opts.Plan.validate(cmd); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return perfClientRun(cmd.Context(), opts)
+		},
+	}
+	addOutputFlag(cmd, &opts.Output, "table", "json")
+	addPlanFlags(cmd, &opts.Plan)
+	f := cmd.Flags()
+	f.StringVar(&opts.TokenFile, "token-file", "", "read the server's token from `FILE` (-: standard input)")
+	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the server's RDMA `DEVICE`, or DEVICE/PORT (default: the server chooses)")
+	f.BoolVar(&opts.Reverse, "reverse", false, "the server posts, and this end answers")
+	f.DurationVar(&opts.Wait, "wait", connectWait, "for a server that is not there yet")
+	return cmd
+}
+
+func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	token, err := readToken(opts.IO, opts.TokenFile)
+	if err != nil {
+		return err
+	}
+	local, err := opts.local(ctx)
+	if err != nil {
+		return usagef("%w", err)
+	}
+	at := time.Now().UTC()
+	s, err := perftest.Connect(ctx, withPort(opts.Server), token, perf.end(perftest.Timing{}), opts.Wait)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	defer s.Close()
+	var results []*perftest.Result
+	for i := range opts.Plan.Plans {
+		r, err := opts.measure(s, &opts.Plan.Plans[i], local)
+		if err != nil {
+			return interrupted(ctx, err)
+		}
+		results = append(results, r)
+	}
+	_ = s.Close() // before the rest: the server has others to serve
+	return writePerf(ctx, opts.IO, &opts.Output, results, at)
+}
+
+func (o *perfClientOptions) measure(s *perftest.Session, p *perftest.Plan, l perftest.Local) (*perftest.Result, error) {
+	progress, end := newProgress(o.IO, p)
+	defer end()
+	return s.Run(perftest.Request{Plan: *p, Local: l, Device: o.PeerDevice, Reverse: o.Reverse, Progress: progress})
+}
+
+// local is this end's place: the device that was named or the first that can be
+// measured, and what else the flags say.
+func (o *perfClientOptions) local(ctx context.Context) (perftest.Local, error) {
+	l := o.Plan.Local
+	name := l.Device
+	if name != "" && o.portGiven {
+		name += "/" + strconv.Itoa(l.Port)
+	}
+	found, err := perf.device(ctx, name)
+	if err != nil {
+		return l, err
+	}
+	l.Device, l.Port = found.Device, found.Port
+	return l, nil
+}
+
+// withPort adds the default TCP port to a host without one.
+func withPort(host string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	if h := len(host); h > 1 && host[0] == '[' && host[h-1] == ']' {
+		host = host[1 : h-1]
+	}
+	return net.JoinHostPort(host, strconv.Itoa(defaultPerfPort))
+}
+
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = errors.New("interrupted; the other side was told")
+	}
+	return unmeasured{err}
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/report"
+)
+
+// defaultPerfPort is next to perftest's own, 18515.
+const defaultPerfPort = 18516
+
+type perfServerOptions struct {
+	IO        *streams
+	Device    string
+	Port      int
+	Listen    string
+	TokenFile string
+	Once      bool
+
+	at netip.AddrPort // of Listen
+}
+
+func newPerfServerCommand(s *streams, runF func(context.Context, *perfServerOptions) error) *cobra.Command {
+	opts := &perfServerOptions{IO: s}
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Wait for a client on another node to measure with",
+		Long: `server waits for 'gdrcheck perf client' on another node, and prints the one line to run
+there. The line holds a token that is good for this server alone, until it ends. Control
+messages are encrypted (TLS 1.3); each side knows the other by the token. Nothing is opened
+or registered for a client that does not hold it, and remote keys live only while a test
+runs. It serves one client after another, until it is interrupted.`,
+		Example: `  gdrcheck perf server
+  gdrcheck perf server --dev mlx5_0 --once
+  gdrcheck perf server --listen 10.0.0.1 --token-file /shared/perf.token`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Port != 0 && opts.Device == "" {
+				return usagef("--port is one of a device: which? give --dev, too")
+			}
+			var err error
+			if opts.at, err = listenAddress(opts.Listen); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return perfServerRun(cmd.Context(), opts)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.Device, "dev", "", "measure with this RDMA `DEVICE` alone (default: what the client asks for, else the first active one)")
+	f.IntVar(&opts.Port, "port", 0, "its port `NUMBER` (default: the first active one)")
+	f.StringVar(&opts.Listen, "listen", "", fmt.Sprintf("take clients on this `ADDRESS[:PORT]` of the node alone (default: the one of its default route, TCP port %d)", defaultPerfPort))
+	f.StringVar(&opts.TokenFile, "token-file", "", "write the token to `FILE`, for its owner alone, instead of showing it")
+	f.BoolVar(&opts.Once, "once", false, "end after one client")
+	return cmd
+}
+
+// untilSignal returns a context that ends with the first signal to end, so that
+// the other side is told and all is freed. A moment later, another signal ends
+// the program itself.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	const moment = 3 * time.Second // schedulers and timeout(1) send a signal twice
+	context.AfterFunc(ctx, func() { time.AfterFunc(moment, stop) })
+	return ctx, stop
+}
+
+func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	if opts.Device != "" {
+		if _, err := perf.device(ctx, opts.device()); err != nil {
+			return usagef("--dev: %w", err)
+		}
+	}
+	server := &perftest.Server{End: perf.end(perftest.Timing{}), Once: opts.Once, Local: opts.local}
+	logger := &serverLog{io: opts.IO}
+	server.Log = logger.event
+	token, err := server.Init()
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", opts.at.String())
+	if err != nil {
+		return usagef("cannot listen: %w", err)
+	}
+	if opts.TokenFile != "" {
+		if err := writeToken(opts.TokenFile, token); err != nil {
+			_ = l.Close()
+			return err
+		}
+		defer os.Remove(opts.TokenFile) // it is good for nothing any more
+	}
+	if err := opts.announce(l.Addr().(*net.TCPAddr).AddrPort(), token); err != nil {
+		_ = l.Close()
+		return err
+	}
+	if err := server.Serve(ctx, l); err != nil {
+		return unmeasured{err}
+	}
+	return nil
+}
+
+// device names what the server was started for.
+func (o *perfServerOptions) device() string {
+	if o.Port == 0 {
+		return o.Device
+	}
+	return fmt.Sprintf("%s/%d", o.Device, o.Port)
+}
+
+// local decides where a client's test runs.
+func (o *perfServerOptions) local(ctx context.Context, asked string) (perftest.Local, error) {
+	l, err := perf.device(ctx, cmp.Or(o.device(), asked))
+	if err != nil {
+		return l, err
+	}
+	if name, port, hasPort := strings.Cut(asked, "/"); asked != "" && (name != l.Device || hasPort && port != strconv.Itoa(l.Port)) {
+		return l, fmt.Errorf("the server was started for %s alone", o.device())
+	}
+	return l, nil
+}
+
+// listenAddress reads ADDRESS or ADDRESS:PORT; empty: the node's own.
+func listenAddress(text string) (netip.AddrPort, error) {
+	if text == "" {
+		return netip.AddrPortFrom(ownAddress(), defaultPerfPort), nil
+	}
+	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return netip.AddrPortFrom(a, defaultPerfPort), nil
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return at, usagef("--listen %s: want an address of this node, as in --listen 10.0.0.1 or --listen 10.0.0.1:18516", text)
+	}
+	return at, nil
+}
+
+// ownAddress is the address that the node's default route uses, else that of
+// the loopback. No packet is sent: connecting a UDP socket only looks it up.
+func ownAddress() netip.Addr {
+	// Addresses set aside for documentation (RFC 5737, RFC 3849).
+	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		c, err := net.Dial("udp", to)
+		if err != nil {
+			continue
+		}
+		a := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr()
+		_ = c.Close()
+		return a
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
+// announce says where the server is, and prints the line for the other side.
+func (o *perfServerOptions) announce(at netip.AddrPort, token perftest.Token) error {
+	stderr := o.IO.Err
+	fmt.Fprintf(stderr, "gdrcheck: waiting on %s\n", at)
+	host := at.Addr().Unmap()
+	switch {
+	case host.IsUnspecified():
+		fmt.Fprintln(stderr, "gdrcheck: note: this is every address of the node, the public ones too; --listen takes one")
+		host = ownAddress()
+	case isPublic(host):
+		fmt.Fprintf(stderr, "gdrcheck: note: %s is a public address; --listen takes another\n", host)
+	}
+	fmt.Fprintln(stderr, "gdrcheck: on the other node, run:")
+	target := net.JoinHostPort(host.String(), strconv.Itoa(int(at.Port())))
+	line := fmt.Sprintf("%s=%s gdrcheck perf client %s\n", tokenEnv, token.Encode(), target)
+	if o.TokenFile != "" {
+		line = fmt.Sprintf("gdrcheck perf client %s --token-file %s\n", target, o.TokenFile)
+	}
+	if _, err := fmt.Fprint(o.IO.Out, line); err != nil {
+		return fmt.Errorf("output not written: %w", err)
+	}
+	return nil
+}
+
+// isPublic says whether others than the node's own network may reach an address.
+func isPublic(a netip.Addr) bool {
+	shared := netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !shared.Contains(a)
+}
+
+// serverLog writes a line for each thing that happens to a server.
+type serverLog struct {
+	io *streams
+	mu sync.Mutex
+}
+
+func (l *serverLog) event(e perftest.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var text string
+	switch {
+	case e.Refused != nil:
+		text = "refused: " + e.Refused.Error()
+	case e.Test != nil:
+		text = "begins: " + report.PerfPlan(e.Test)
+	case e.Result != nil:
+		text = "ended: " + report.PerfLine(e.Result)
+	case e.Ended != nil:
+		text = "broke off: " + e.Ended.Error()
+		if p, ok := errors.AsType[*perftest.PeerError](e.Ended); ok && p.Code == perftest.CodeInterrupted {
+			text = "left: the client was interrupted"
+		}
+	}
+	fmt.Fprintf(l.io.Err, "gdrcheck: %s: %s\n", e.Peer, perftest.PrintableText(text))
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/perfdouble"
+	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+// doubleEnv names the directory where the doubles of two processes keep their
+// memory. Only the program that the scripts run, which is this test's, knows it.
+const doubleEnv = "GDRCHECK_TEST_DOUBLE"
+
+// doubleBackend is a node with one RDMA device, which is a double.
+func doubleBackend(dir string) perfBackend {
+	facts := func(context.Context) (rdma.Facts, error) {
+		port := func(n int, state string) rdma.Port {
+			return rdma.Port{Number: n, State: fact.Of(state, "state"), Counters: []rdma.Counter{
+				{Name: "link_downed", Value: fact.Of[uint64](0, "link_downed")},
+			}}
+		}
+		return rdma.Facts{Devices: []rdma.Device{
+			{Name: perfdouble.Device, Ports: []rdma.Port{port(1, "DOWN"), port(2, "ACTIVE")}},
+			{Name: "down0", Ports: []rdma.Port{port(1, "DOWN")}},
+		}}, nil
+	}
+	return perfBackend{
+		newEngine: func() perftest.Engine { return &perfdouble.Engine{Dir: dir} },
+		rdma:      facts,
+		machine: func(ctx context.Context) (*topo.Machine, error) {
+			f, err := facts(ctx)
+			return &topo.Machine{RDMA: f, Origin: "live", Simulated: true, CollectedAt: time.Now().UTC()}, err
+		},
+		simulated: true,
+	}
+}
+
+// freeport NAME sets a variable to a TCP port that nobody uses.
+func freeport(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: freeport NAME")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	ts.Check(l.Close())
+}
+
+// waitfor FILE waits until there is something in a file.
+func waitfor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: waitfor FILE")
+	}
+	const tries, pause = 500, 20 * time.Millisecond
+	for range tries {
+		if st, err := os.Stat(ts.MkAbs(args[0])); err == nil && st.Size() > 0 {
+			return
+		}
+		time.Sleep(pause)
+	}
+	ts.Fatalf("%s does not come", args[0])
+}
+
+func TestChooseDevice(t *testing.T) {
+	m, err := doubleBackend("").machine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, device, fault string }{
+		{"", "double0/2", ""},
+		{"double0", "double0/2", ""},
+		{"double0/1", "double0/1", ""}, // as told, even if it is down
+		{"double0/3", "", "double0 has no port 3"},
+		{"double0/x", "", `"double0/x": want a device, or a device and its port as in mlx5_0/1`},
+		{"down0", "", "no port of down0 is active"},
+		{"mlx5_0", "", "there is no device mlx5_0 here; there are: double0, down0"},
+	} {
+		l, err := chooseDevice(m, tt.name)
+		switch {
+		case tt.fault != "":
+			if err == nil || err.Error() != tt.fault {
+				t.Errorf("%q: %v, want %s", tt.name, err, tt.fault)
+			}
+		case err != nil || l.Device+"/"+strconv.Itoa(l.Port) != tt.device:
+			t.Errorf("%q: %s/%d, %v", tt.name, l.Device, l.Port, err)
+		}
+	}
+	if _, err := chooseDevice(&topo.Machine{}, ""); err == nil || err.Error() != "there is no RDMA device here" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestPublicAddress(t *testing.T) {
+	for text, want := range map[string]bool{
+		"10.1.2.3": false, "192.168.0.1": false, "172.16.0.1": false, "100.64.0.1": false, "127.0.0.1": false,
+		"169.254.1.1": false, "fe80::1": false, "fd00::1": false, "::1": false,
+		"8.8.8.8": true, "2600::1": true, "100.128.0.1": true,
+	} {
+		if got := isPublic(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.0.0.1": "10.0.0.1:18516", "10.0.0.1:5": "10.0.0.1:5", "::1": "[::1]:18516", "[::1]": "[::1]:18516", "[::1]:7": "[::1]:7",
+	} {
+		if got := withPort(text); got != want {
+			t.Errorf("client %s: %s, want %s", text, got, want)
+		}
+		if got, err := listenAddress(text); err != nil || got.String() != want {
+			t.Errorf("server %s: %s, %v, want %s", text, got, err, want)
+		}
+	}
+	if got := withPort("node-7"); got != "node-7:18516" {
+		t.Error(got)
+	}
+	for _, bad := range []string{"node-7", ":5", "10.0.0.1:x", "10.0.0.1:99999"} {
+		if at, err := listenAddress(bad); err == nil {
+			t.Errorf("%s: %s", bad, at)
+		}
+	}
+}

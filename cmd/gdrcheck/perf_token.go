@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// tokenEnv carries a token to a client. A flag would show it to every user of
+// the node, in the list of processes.
+const tokenEnv = "GDRCHECK_PERF_TOKEN"
+
+// maxTokenBytes is far more than a token has.
+const maxTokenBytes = 4 << 10
+
+// readToken takes the token from a file ("-": standard input), else from the environment.
+func readToken(s *streams, file string) (perftest.Token, error) {
+	text, from := s.Getenv(tokenEnv), tokenEnv
+	switch file {
+	case "":
+		if text == "" {
+			return perftest.Token{}, usagef("no token: run the line that 'gdrcheck perf server' printed, or give --token-file")
+		}
+	case "-":
+		b, err := io.ReadAll(io.LimitReader(s.In, maxTokenBytes))
+		if err != nil {
+			return perftest.Token{}, usagef("cannot read the token from standard input: %w", err)
+		}
+		text, from = string(b), "standard input"
+	default:
+		f, err := os.Open(file)
+		if err != nil {
+			return perftest.Token{}, usagef("cannot read the token in %s: %w", file, pathCause(err))
+		}
+		defer f.Close()
+		b, err := io.ReadAll(io.LimitReader(f, maxTokenBytes))
+		if err != nil {
+			return perftest.Token{}, usagef("cannot read the token in %s: %w", file, pathCause(err))
+		}
+		text, from = string(b), file
+	}
+	t, err := perftest.ParseToken(text)
+	if err != nil {
+		return t, usagef("%s: %w", from, err)
+	}
+	return t, nil
+}
+
+// writeToken writes the token for its owner alone, whatever the file was before.
+func writeToken(file string, t perftest.Token) error {
+	_ = os.Remove(file) // a link, or a file that others may read
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return usagef("cannot write the token to %s: %w", file, pathCause(err))
+	}
+	_, err = fmt.Fprintln(f, t.Encode())
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("token not written: %w", err)
+	}
+	return nil
+}

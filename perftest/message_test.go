@@ -1,0 +1,171 @@
+package perftest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/rdma"
+)
+
+func TestToken(t *testing.T) {
+	a, b := newToken([]byte("certificate")), newToken([]byte("certificate"))
+	if a.secret == b.secret || a.cert != b.cert {
+		t.Error("two tokens share their secret, or differ in the certificate")
+	}
+	text := a.Encode()
+	if strings.ContainsFunc(text, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", r)
+	}) {
+		t.Errorf("%q needs quoting in a shell", text)
+	}
+	got, err := ParseToken(" " + text + "\n")
+	if err != nil || got != a {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, shown := range []string{fmt.Sprint(a), fmt.Sprintf("%v %+v %#v %s", a, a, a, a)} {
+		if strings.Contains(shown, text) || strings.Contains(shown, fmt.Sprintf("%x", a.secret[:4])) || strings.Contains(shown, fmt.Sprint(a.secret[0], " ", a.secret[1])) {
+			t.Errorf("the token shows in %q", shown)
+		}
+	}
+	for _, bad := range []string{"", "  ", "x", text[1:], text[:len(text)-1], text + "A", strings.Replace(text, "1.", "2.", 1), text[:20] + "!" + text[21:]} {
+		if _, err := ParseToken(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		} else if bad != "" && len(bad) > 30 && strings.Contains(err.Error(), bad) {
+			t.Errorf("the error tells the text: %v", err)
+		}
+	}
+}
+
+func FuzzToken(f *testing.F) {
+	f.Add(newToken(nil).Encode())
+	f.Add("gdrcheck1.")
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := ParseToken(text)
+		if err == nil && token.Encode() != strings.TrimSpace(text) {
+			t.Errorf("%q is read as %q", text, token.Encode())
+		}
+	})
+}
+
+func FuzzMessage(f *testing.F) {
+	for _, m := range []message{
+		{Hello: &hello{1, []byte("x")}},
+		{Welcome: &welcome{1, "v"}},
+		{Test: &test{ID: 1, Plan: NewPlan(Write, Bandwidth), Side: Responder, Device: "mlx5_0"}},
+		{Accept: &accept{ID: 1}},
+		{Step: &step{ID: 1, Message: Message{Stage: StageOpened, Endpoint: &Endpoint{QPs: []QP{{1, 2}}, GID: "fe80::1"}}}},
+		{Step: &step{ID: 1, Message: Message{Stage: StageRan, Size: 2, Outcome: &Outcome{Rate: &Rate{BytesPerSec: 1}, Latency: &LatencyDist{}}}}},
+		{Step: &step{ID: 1, Message: Message{Stage: StageVerified, Data: &DataCheck{Side: Initiator}}}},
+		{Step: &step{ID: 1, Message: Message{Stage: StagePrepared, Failure: &Failure{Call: "a", Cause: "\x1b[2J\u202e"}}}},
+		{Finished: &finished{ID: 1, Counters: SideCounters{Watched: []string{"a"}, Moved: []CounterDelta{{"a", SignLink, "b", 1}}}}},
+		{Alive: &alive{}}, {Bye: &bye{}},
+		{Error: &refusal{CodeBusy, "busy"}},
+	} {
+		b, err := json.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		_, _ = decodeHello(line)
+		m, err := decodeMessage(line)
+		if err != nil {
+			return
+		}
+		b, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := decodeMessage(b)
+		if err != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+		if diff := cmp.Diff(m, again); diff != "" {
+			t.Errorf("%s", diff)
+		}
+		var texts any
+		_ = json.Unmarshal(b, &texts)
+		if s := fmt.Sprint(texts); strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("unprintable: %q", s)
+		}
+	})
+}
+
+func TestReadLineBounds(t *testing.T) {
+	if err := writeMessage(&bytes.Buffer{}, message{Error: &refusal{Text: strings.Repeat("x", maxMessageBytes)}}); err == nil {
+		t.Error("a message beyond the bound was written")
+	}
+}
+
+func counter(name string, v uint64) rdma.Counter {
+	return rdma.Counter{Name: name, Value: fact.Of(v, name)}
+}
+
+func TestCompareCounters(t *testing.T) {
+	failed := rdma.Counter{Name: "out_of_buffer", Value: fact.Missing[uint64](fact.Failed, "out_of_buffer", "EIO")}
+	for _, tt := range []struct {
+		name          string
+		before, after []rdma.Counter
+		want          SideCounters
+	}{
+		{
+			"what matters, worst first",
+			[]rdma.Counter{counter("np_cnp_sent", 5), counter("port_xmit_data", 1), counter("local_ack_timeout_err", 7), counter("link_downed", 0), counter("tcpRetransSegs", 1)},
+			[]rdma.Counter{counter("np_cnp_sent", 9), counter("port_xmit_data", 99), counter("local_ack_timeout_err", 8), counter("link_downed", 0), counter("tcpRetransSegs", 1)},
+			SideCounters{
+				Watched: []string{"np_cnp_sent", "local_ack_timeout_err", "link_downed", "tcpRetransSegs"},
+				Moved: []CounterDelta{
+					{"local_ack_timeout_err", SignRetransmission, "timeouts without an acknowledgement", 1},
+					{"np_cnp_sent", SignCongestion, "congestion notifications sent", 4},
+				},
+			},
+		},
+		{"priorities", []rdma.Counter{counter("rx_prio3_pause", 1)}, []rdma.Counter{counter("rx_prio3_pause", 3)}, SideCounters{
+			Watched: []string{"rx_prio3_pause"},
+			Moved:   []CounterDelta{{"rx_prio3_pause", SignPause, "priority pause frames received", 2}},
+		}},
+		{"reset", []rdma.Counter{counter("link_downed", 5)}, []rdma.Counter{counter("link_downed", 0)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
+		{"unread", []rdma.Counter{counter("out_of_buffer", 5)}, []rdma.Counter{failed}, SideCounters{Reason: "EIO"}},
+		{"new", nil, []rdma.Counter{counter("link_downed", 5)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
+		{"nothing", nil, nil, SideCounters{Reason: "the driver keeps no counter that would tell"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, CompareCounters(tt.before, tt.after)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// Every line of the table is one, and its sign is known.
+func TestCounterTable(t *testing.T) {
+	lines := 0
+	for line := range strings.Lines(countersTSV) {
+		if s := strings.TrimSpace(line); s != "" && s[0] != '#' {
+			lines++
+		}
+	}
+	rows := counterTable()
+	if len(rows) != lines || lines == 0 {
+		t.Errorf("%d of %d lines were read", len(rows), lines)
+	}
+	seen := map[string]bool{}
+	for _, r := range rows {
+		known := false
+		for _, s := range Signs {
+			known = known || s == r.sign
+		}
+		if !known || r.counted == "" || seen[r.pattern] {
+			t.Errorf("%+v", r)
+		}
+		seen[r.pattern] = true
+	}
+}

@@ -1,0 +1,317 @@
+package perftest
+
+import (
+	"bufio"
+	"context"
+	"crypto/hmac"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Bounds of a server, beside those of a plan.
+const (
+	// maxPending is how many connections may be unknown at the same time.
+	maxPending = 64
+	// DefaultMaxMemoryBytes is the most memory that a client's plan may make a
+	// server register.
+	DefaultMaxMemoryBytes = 16 << 30
+	// DefaultMaxDuration is the longest test that a client may ask for.
+	DefaultMaxDuration = time.Hour
+)
+
+// Server is the side of a measurement that waits for clients. It serves one
+// session at a time, each with any number of tests.
+type Server struct {
+	End
+	// Local decides where a test runs at this side; device is what the client
+	// asks for, and may be empty.
+	Local func(ctx context.Context, device string) (Local, error)
+	// Once ends Serve after the first session that ran a test.
+	Once bool
+	// Log is told what happens; it may be called by several goroutines.
+	Log func(Event)
+
+	MaxMemoryBytes int64         // 0: DefaultMaxMemoryBytes
+	MaxDuration    time.Duration // 0: DefaultMaxDuration
+
+	cert   tls.Certificate
+	token  Token
+	timing Timing
+	slot   chan string // holds the address of the client being served
+	once   context.CancelCauseFunc
+}
+
+// Event is something that a server tells of itself.
+type Event struct {
+	Peer string // address
+	// What happened, as the field that is set says.
+	Refused error   // a connection that came to nothing
+	Test    *Plan   // a test begins
+	Result  *Result // a test ended
+	Ended   error   // a session broke off
+}
+
+var errServedOnce = errors.New("served once")
+
+// Init makes the server's certificate and token. Call it once, before Serve.
+func (s *Server) Init() (Token, error) {
+	cert, err := newCertificate()
+	if err != nil {
+		return Token{}, fmt.Errorf("certificate: %w", err)
+	}
+	s.cert, s.token = cert, newToken(cert.Certificate[0])
+	s.timing = s.Timing.withDefaults()
+	s.slot = make(chan string, 1)
+	if s.MaxMemoryBytes == 0 {
+		s.MaxMemoryBytes = DefaultMaxMemoryBytes
+	}
+	if s.MaxDuration == 0 {
+		s.MaxDuration = DefaultMaxDuration
+	}
+	return s.token, nil
+}
+
+// Serve takes connections until ctx ends, or with Once until the first session
+// that ran a test has ended; it then returns that session's error. It closes
+// the listener, and returns when nothing of it runs any more.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s.once = cancel
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer l.Close()
+	pending := make(chan struct{}, maxPending)
+	for {
+		conn, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if conn != nil {
+				_ = conn.Close()
+			}
+			return onceError(context.Cause(ctx))
+		case err != nil:
+			// Out of file descriptors, or a client that gave up at once.
+			if errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			if !pause(ctx, s.timing.Heartbeat/10) {
+				return onceError(context.Cause(ctx))
+			}
+			continue
+		}
+		select {
+		case pending <- struct{}{}:
+		default:
+			_ = conn.Close()
+			continue
+		}
+		all.Go(func() {
+			// Whatever a client does, it ends no other client's server.
+			defer func() {
+				if p := recover(); p != nil {
+					s.log(Event{Peer: conn.RemoteAddr().String(), Ended: fmt.Errorf("gdrcheck's own error: %v", p)})
+				}
+			}()
+			s.handle(ctx, conn, sync.OnceFunc(func() { <-pending }))
+		})
+	}
+}
+
+type onceEnd struct{ err error }
+
+func (e *onceEnd) Error() string { return errServedOnce.Error() }
+
+// onceError is nil unless the one session that was to be served broke off.
+func onceError(cause error) error {
+	if e, ok := errors.AsType[*onceEnd](cause); ok {
+		return e.err
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func (s *Server) log(e Event) {
+	if s.Log != nil {
+		s.Log(e)
+	}
+}
+
+// handle takes one connection from its first byte to its end. known is called
+// once the client has proved itself.
+func (s *Server) handle(ctx context.Context, raw net.Conn, known func()) {
+	defer known()
+	peer := raw.RemoteAddr().String()
+	conn := tls.Server(raw, serverTLS(s.cert))
+	defer conn.Close()
+	lines := bufio.NewReader(conn)
+	if err := s.admit(ctx, conn, lines); err != nil {
+		s.log(Event{Peer: peer, Refused: err})
+		return
+	}
+	known()
+	queue := time.NewTimer(s.timing.Queue)
+	defer queue.Stop()
+	select {
+	case s.slot <- peer:
+	case <-ctx.Done():
+		_ = s.refuse(conn, CodeInterrupted, "the server was stopped")
+		return
+	case <-queue.C:
+		s.log(Event{Peer: peer, Refused: errors.New("another client is being served")})
+		_ = s.refuse(conn, CodeBusy, "the server is busy with a test of another client; try again later")
+		return
+	}
+	defer func() { <-s.slot }()
+	s.session(ctx, conn, lines, peer)
+}
+
+// admit returns when the client has proved that it holds the token. Until then
+// it costs a goroutine and a few kilobytes, and gets no answer.
+func (s *Server) admit(ctx context.Context, conn *tls.Conn, lines *bufio.Reader) error {
+	deadline := time.Now().Add(s.timing.Handshake)
+	_ = conn.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	if err := handshake(ctx, conn, s.timing.Handshake); err != nil {
+		return err
+	}
+	line, err := readLine(lines, maxHelloBytes)
+	switch {
+	case isTimeout(err):
+		return fmt.Errorf("no proof of the token within %s", s.timing.Handshake)
+	case err != nil:
+		return fmt.Errorf("no proof of the token: %w", err)
+	}
+	h, err := decodeHello(line)
+	if err != nil {
+		return err
+	}
+	state := conn.ConnectionState()
+	want, err := s.token.proof(&state)
+	if err != nil {
+		return err
+	}
+	if !hmac.Equal(want, h.Proof) {
+		return errors.New("the client does not hold this server's token")
+	}
+	if h.Version != protocolVersion {
+		text := fmt.Sprintf("the server speaks version %d of the protocol, the client version %d: use the same gdrcheck on both sides", protocolVersion, h.Version)
+		_ = s.refuse(conn, CodeVersion, text)
+		return errors.New(text)
+	}
+	return nil
+}
+
+func (s *Server) refuse(conn net.Conn, code Code, text string) error {
+	_ = conn.SetWriteDeadline(time.Now().Add(s.timing.Farewell))
+	return writeMessage(conn, message{Error: &refusal{code, text}})
+}
+
+// session serves one client until it leaves.
+func (s *Server) session(ctx context.Context, conn net.Conn, lines *bufio.Reader, peer string) {
+	_ = conn.SetDeadline(time.Time{})
+	c := openLink(ctx, conn, lines, s.timing)
+	defer c.close()
+	tests := 0
+	err := c.send(message{Welcome: &welcome{Version: protocolVersion, Tool: s.Version}})
+	for more := err == nil; more; {
+		more, err = s.next(c, peer, &tests)
+	}
+	if err != nil {
+		c.farewell(ctx, err)
+		s.log(Event{Peer: peer, Ended: err})
+	}
+	if s.Once && tests > 0 {
+		s.once(&onceEnd{err})
+	}
+}
+
+// farewell tells the other side why this one ends, if it does not know.
+func (c *link) farewell(ctx context.Context, err error) {
+	code, text := CodeFailed, err.Error()
+	switch {
+	case ctx.Err() != nil:
+		code, text = CodeInterrupted, "it was interrupted"
+	case errors.Is(err, errProtocol):
+		code = CodeProtocol
+	}
+	if _, theirs := errors.AsType[*PeerError](err); theirs || errors.Is(err, errClosed) {
+		return
+	}
+	_ = c.sendWithin(message{Error: &refusal{code, PrintableText(text)}}, c.timing.Farewell)
+}
+
+// next serves the next test. It returns whether there may be more.
+func (s *Server) next(c *link, peer string, tests *int) (more bool, err error) {
+	m, err := c.receive(c.ctx, s.timing.Idle, "the next test, or its leave", func(m *message) bool {
+		return m.Test != nil || m.Bye != nil
+	})
+	if err != nil || m.Bye != nil {
+		return false, err
+	}
+	t := m.Test
+	if t.ID <= c.over.Load() {
+		return false, fmt.Errorf("%w: test %d again", errProtocol, t.ID)
+	}
+	l, err := s.local(c.ctx, t)
+	if err != nil {
+		s.log(Event{Peer: peer, Refused: err})
+		return true, c.send(message{Error: &refusal{CodeRefused, PrintableText(err.Error())}})
+	}
+	*tests++
+	s.log(Event{Peer: peer, Test: &t.Plan})
+	before := s.readCounters(c.ctx, l, s.timing)
+	if err := c.send(message{Accept: &accept{ID: t.ID, Simulated: s.Simulated}}); err != nil {
+		return false, err
+	}
+	result, err := s.runTest(c, t.ID, t.Side, t.Plan, l, before, nil)
+	if err != nil {
+		return false, err
+	}
+	result.Simulated = s.Simulated || t.Simulated
+	s.log(Event{Peer: peer, Result: result})
+	return true, nil
+}
+
+// local judges what a client asks for and says where it runs.
+func (s *Server) local(ctx context.Context, t *test) (Local, error) {
+	p := &t.Plan
+	if err := p.Validate(); err != nil {
+		return Local{}, err
+	}
+	need := int64(p.QPs) * max(p.FootprintBytes, int64(p.largest()))
+	if need > s.MaxMemoryBytes {
+		return Local{}, fmt.Errorf("the test needs %d bytes of memory, and the server gives %d: take fewer QPs or a smaller footprint", need, s.MaxMemoryBytes)
+	}
+	if total := time.Duration(p.DurationNs) * time.Duration(len(p.SizesBytes)); total > s.MaxDuration {
+		return Local{}, fmt.Errorf("the test would take %s, and the server gives %s", total, s.MaxDuration)
+	}
+	return bounded(ctx, "looking for the device", s.timing.Step, s.timing.Grace, func(ctx context.Context) (Local, error) {
+		return s.Local(ctx, t.Device)
+	})
+}
+
+func (p *Plan) largest() int {
+	largest := 0
+	for _, s := range p.SizesBytes {
+		largest = max(largest, s)
+	}
+	return largest
+}
