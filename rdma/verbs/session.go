@@ -38,9 +38,10 @@ var ops = map[perftest.Operation]C.int{
 // test double to load, or empty; memory is a struct gdr_mem_ops * of package
 // mem. What was opened is closed again on an error, which is a *perftest.Failure.
 func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
-	table, err := load(cmp.Or(library, soname))
+	library = cmp.Or(library, soname)
+	table, err := load(library)
 	if err != nil {
-		return nil, perftest.Endpoint{}, loadFailure(err)
+		return nil, perftest.Endpoint{}, loadFailure(library, err)
 	}
 	name := C.CString(l.Device)
 	defer C.free(unsafe.Pointer(name))
@@ -61,8 +62,8 @@ func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Loc
 	return s, e, nil
 }
 
-func loadFailure(err error) error {
-	f := &perftest.Failure{Call: "dlopen " + soname, Cause: err.Error(), Check: "reinstall libibverbs (rdma-core)"}
+func loadFailure(library string, err error) error {
+	f := &perftest.Failure{Call: "dlopen " + library, Cause: err.Error(), Check: "reinstall libibverbs (rdma-core)"}
 	if errors.Is(err, fs.ErrNotExist) {
 		f.Cause, f.Check = "the library is not installed", "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (RHEL)"
 	}
