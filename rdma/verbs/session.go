@@ -93,6 +93,9 @@ func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
 		MTUBytes: mtuBytes(int(s.s.port.active_mtu)), MaxReads: int(s.s.device.max_qp_rd_atom),
 		Firmware: C.GoString(&s.s.device.fw_ver[0]), CPU: s.local.CPU,
 	}
+	if err := transport(int(s.s.ctx.device.transport_type), s.local.Device); err != nil {
+		return e, err
+	}
 	if st := int(s.s.port.state); st != C.IBV_PORT_ACTIVE {
 		return e, &perftest.Failure{
 			Call: "ibv_query_port", Subject: fmt.Sprintf("%s/%d", s.local.Device, s.local.Port),
@@ -127,6 +130,22 @@ func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
 		e.Notes = append(e.Notes, fmt.Sprintf("the device inlines %d bytes at most, not the %d asked for", s.s.max_inline, want))
 	}
 	return e, nil
+}
+
+// transport refuses devices whose queue pairs are connected in other ways.
+func transport(typ int, device string) error {
+	f := &perftest.Failure{Call: "ibv_create_qp", Subject: device, Errno: int(syscall.EOPNOTSUPP)}
+	switch typ {
+	case C.IBV_TRANSPORT_IB: // RoCE and Soft-RoCE too
+		return nil
+	case C.IBV_TRANSPORT_IWARP:
+		f.Cause, f.Check = "this is an iWARP device, whose queue pairs only the connection manager connects: not supported here", "rping or linux-rdma/perftest with -R"
+	case C.IBV_TRANSPORT_UNSPECIFIED:
+		f.Cause, f.Check = "this device has a transport of its own, as EFA's SRD: not supported here", "on EFA: fi_pingpong and fi_rdm_bw of libfabric"
+	default:
+		f.Cause = fmt.Sprintf("a device of transport type %d: not supported here", typ)
+	}
+	return f
 }
 
 func (s *Session) qps() []C.struct_gdr_qp { return unsafe.Slice(s.s.qps, s.plan.QPs) }

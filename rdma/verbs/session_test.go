@@ -279,6 +279,16 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// Values of enum ibv_transport_type in infiniband/verbs.h.
+func TestTransport(t *testing.T) {
+	for typ, words := range map[int]string{-1: "type -1", 0: "", 1: "iWARP", 2: "type 2", 4: "EFA"} {
+		err := transport(typ, "dev0")
+		if (err == nil) != (words == "") || err != nil && !strings.Contains(err.Error(), words) {
+			t.Errorf("type %d: %v, want %q", typ, err, words)
+		}
+	}
+}
+
 // A lost datagram is counted, and no more than lost.
 func TestLostDatagram(t *testing.T) {
 	t.Setenv("GDR_STUB_FAULT", "drop:10")
