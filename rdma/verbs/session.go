@@ -38,6 +38,13 @@ var ops = map[perftest.Operation]C.int{
 // test double to load, or empty; memory is a struct gdr_mem_ops * of package
 // mem. What was opened is closed again on an error, which is a *perftest.Failure.
 func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
+	const byteMax = 255
+	if l.Port < 1 || l.Port > byteMax || l.GIDIndex > byteMax || l.PKeyIndex < 0 || l.PKeyIndex > 1<<16-1 {
+		return nil, perftest.Endpoint{}, &perftest.Failure{
+			Call: "open", Subject: l.Device,
+			Cause: fmt.Sprintf("port %d, GID index %d and P_Key index %d: want 1 to 255, up to 255, and 0 to 65535", l.Port, l.GIDIndex, l.PKeyIndex),
+		}
+	}
 	library = cmp.Or(library, soname)
 	table, err := load(library)
 	if err != nil {
@@ -281,7 +288,7 @@ func (s *Session) rate(w *C.struct_gdr_window, size int) *perftest.Rate {
 		return nil
 	}
 	const ns = 1e9
-	r := &perftest.Rate{Messages: uint64(w.messages), WindowNs: window, CPUNs: float64(s.s.cpu_ns)}
+	r := &perftest.Rate{Messages: uint64(w.messages), WindowNs: window, CPUNs: float64(s.s.cpu_ns), FromStart: w.from_start != 0}
 	r.MessagesPerSec = float64(r.Messages) * ns / window
 	r.BytesPerSec = r.MessagesPerSec * float64(size)
 	counts := unsafe.Slice(w.series, int(w.intervals))
