@@ -50,8 +50,10 @@ func (r *runner) exchange(ctx context.Context, ours Message, err error) (Message
 	theirs, chErr := r.ch.Exchange(ctx, ours)
 	switch {
 	case err != nil:
-		// Both may have failed of the same cause, as a link that went down; the
-		// initiator's own is the first one to look at.
+		// Of two failures, that nothing came is the other one's consequence.
+		if theirs.Failure != nil && r.result.Failure.Call == callWaiting {
+			r.result.Failure, r.result.Faulty = theirs.Failure, r.side.other()
+		}
 		if ctx.Err() != nil {
 			return theirs, ctx.Err()
 		}

@@ -25,6 +25,7 @@ enum {
 	IMM_END_AGAIN = 0x7ffffffe,  /* such a repeat */
 	UD_SILENCE_NS = 500000000,   /* after which a stream of datagrams has ended */
 	SETTLE_NS = 20000000,        /* after which the clocks' ratio is known well enough */
+	AWAY_NS = 20000,             /* between two polls: the thread was off its processor */
 };
 
 static uint64_t cycles_of(const struct gdr_session *s, uint64_t ns) { return (uint64_t)((double)ns / s->ns_per_cycle); }
@@ -134,30 +135,43 @@ static ALWAYS_INLINE int post(struct gdr_session *s, struct gdr_qp *q, uint32_t 
 	return __builtin_expect(rc, 0) ? post_failed(s, "ibv_post_send", q, rc) : 0;
 }
 
-/* A window being filled. */
+/* A window being filled: after the warm-up it opens, at once or a margin later.
+ * It opens only when no completion of before can be waiting in the queue, as
+ * after this thread was off its processor: that one would be counted in a time
+ * in which it did not happen. */
 struct track {
 	struct gdr_window *w;
-	uint64_t open_at, close_at, warm, base, next, interval;
+	uint64_t warm, open_at, close_at, end, next, interval;
+	uint64_t settled, inflight, away; /* an absence of so many cycles may leave inflight messages waiting */
+	uint64_t margin, duration; /* in cycles; 0: until the last message */
 	uint32_t at;
-	int open;
+	int warmed, open;
 };
 
-static struct track track(struct gdr_session *s, struct gdr_window *w, uint64_t start)
+static struct track track(struct gdr_session *s, struct gdr_window *w)
 {
-	struct track t = {
-		.w = w, .open_at = start, .close_at = NEVER,
+	return (struct track){
+		.w = w, .close_at = NEVER, .end = NEVER,
 		.warm = s->step.warm_up * s->c.qps, .interval = cycles_of(s, s->step.interval_ns),
+		.inflight = (uint64_t)s->c.depth * s->c.qps, .away = cycles_of(s, AWAY_NS),
+		.margin = cycles_of(s, s->step.margin_ns), .duration = cycles_of(s, s->step.duration_ns),
 	};
-
-	w->first = w->last = start;
-	if (s->step.duration_ns) {
-		t.open_at = start + cycles_of(s, s->step.margin_ns);
-		t.close_at = start + cycles_of(s, s->step.duration_ns - s->step.margin_ns);
-	}
-	return t;
 }
 
-static ALWAYS_INLINE void count(struct track *t, uint64_t n, uint64_t now)
+static void warmed(struct track *t, uint64_t now)
+{
+	t->warmed = 1;
+	t->open_at = now;
+	if (t->duration) {
+		t->open_at = now + t->margin;
+		t->end = now + t->duration;
+		t->close_at = t->end - t->margin;
+	}
+}
+
+/* n messages completed by now; drained: no others had. before is the clock at
+ * the poll before this one. */
+static ALWAYS_INLINE void count(struct track *t, uint64_t n, int drained, uint64_t before, uint64_t now)
 {
 	struct gdr_window *w = t->w;
 
@@ -172,10 +186,14 @@ static ALWAYS_INLINE void count(struct track *t, uint64_t n, uint64_t now)
 		w->messages += n;
 		return;
 	}
-	if (!t->open && w->total >= t->warm && now >= t->open_at) {
+	if (!t->warmed && w->total >= t->warm)
+		warmed(t, before);
+	if (now - before > t->away)
+		t->settled = w->total + t->inflight;
+	if (!t->open && t->warmed && before >= t->open_at && (drained || w->total >= t->settled)) {
 		t->open = 1;
-		w->first = w->last = now;
-		t->next = now + t->interval;
+		w->first = w->last = before;
+		t->next = before + t->interval;
 	}
 }
 
@@ -307,9 +325,8 @@ static ALWAYS_INLINE int bandwidth(struct gdr_session *s, const int sending, con
 	uint32_t sent_out = 0, got_all = 0;
 	struct sleeper z = { 0 };
 	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), silence = cycles_of(s, UD_SILENCE_NS);
-	uint64_t start = gdr_cycles(), now = start, last = start;
-	uint64_t end = sending && s->step.duration_ns ? start + cycles_of(s, s->step.duration_ns) : NEVER;
-	struct track out = track(s, &s->sent, start), in = track(s, &s->got, start);
+	uint64_t start = gdr_cycles(), now = start, last = start, before = start, polled = start, heard = start;
+	struct track out = track(s, &s->sent), in = track(s, &s->got);
 	uint64_t arrived = 0;
 
 	while ((sending && sent_out < s->c.qps) || (receiving && got_all < s->c.qps)) {
@@ -321,14 +338,15 @@ static ALWAYS_INLINE int bandwidth(struct gdr_session *s, const int sending, con
 			n = ibv_poll_cq(s->send_cq, POLL, wc);
 			if (good(s, n, wc))
 				return -1;
-			now = gdr_cycles();
+			before = polled;
+			polled = now = gdr_cycles();
 			if (n) {
-				count(&out, completed(s, wc, n, &sent_out), now);
+				count(&out, completed(s, wc, n, &sent_out), n < POLL, before, now);
 				__atomic_store_n(&s->progress, s->sent.total, __ATOMIC_RELAXED);
 			}
-			if (__builtin_expect(now >= end, 0)) {
+			if (__builtin_expect(now >= out.end, 0)) {
 				last_call(s);
-				end = NEVER;
+				out.end = NEVER;
 			}
 		}
 		if (receiving) {
@@ -337,13 +355,12 @@ static ALWAYS_INLINE int bandwidth(struct gdr_session *s, const int sending, con
 			m = ibv_poll_cq(s->recv_cq, POLL, wc);
 			if (good(s, m, wc) || received(s, wc, m, &got_all, &sum))
 				return -1;
-			now = gdr_cycles();
+			before = heard;
+			heard = now = gdr_cycles();
 			if (m) {
-				if (!arrived) { /* the receiver's clock starts with the first message */
+				if (!arrived)
 					arrived = now;
-					in = track(s, &s->got, now);
-				}
-				count(&in, sum, now);
+				count(&in, sum, m < POLL, before, now);
 				if (!sending)
 					__atomic_store_n(&s->progress, s->got.total, __ATOMIC_RELAXED);
 			}
@@ -452,32 +469,29 @@ static ALWAYS_INLINE uint64_t stamp(struct gdr_session *s, uint64_t i, uint64_t 
 {
 	uint64_t t = gdr_cycles();
 
-	if (i > s->step.warm_up) {
+	if (i > s->step.warm_up)
 		s->samples[s->samples_n++] = t - prev;
-		__atomic_store_n(&s->progress, s->samples_n, __ATOMIC_RELAXED);
-	}
+	__atomic_store_n(&s->progress, i, __ATOMIC_RELAXED);
 	return t;
 }
 
-static ALWAYS_INLINE int is_last(const struct gdr_session *s, uint64_t i, uint64_t now, uint64_t end)
+/* The time of a test by duration begins when the warm-up is over. */
+static ALWAYS_INLINE int is_last(const struct gdr_session *s, uint64_t i, uint64_t now, uint64_t *end)
 {
-	return i + 1 == s->qps[0].goal || now >= end || s->samples_n + 2 >= s->samples_cap;
-}
-
-static uint64_t end_of(const struct gdr_session *s, uint64_t start)
-{
-	return s->step.duration_ns ? start + cycles_of(s, s->step.duration_ns) : NEVER;
+	if (__builtin_expect(i == s->step.warm_up, 0) && s->step.duration_ns)
+		*end = now + cycles_of(s, s->step.duration_ns);
+	return i + 1 == s->qps[0].goal || now >= *end || s->samples_n + 2 >= s->samples_cap;
 }
 
 static int latency_read(struct gdr_session *s)
 {
 	struct gdr_qp *q = s->qps;
-	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = end_of(s, t), i;
+	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = NEVER, i;
 	int last = 0;
 
 	for (i = 0; !last; i++) {
 		t = stamp(s, i, t);
-		last = is_last(s, i, t, end);
+		last = is_last(s, i, t, &end);
 		if (post(s, q, 1, 1) || await(s, s->send_cq, s->wc, idle_cycles))
 			return -1;
 		q->completed++;
@@ -495,7 +509,7 @@ static ALWAYS_INLINE uint8_t next_mark(uint8_t mark, uint64_t off)
 static int latency_write(struct gdr_session *s)
 {
 	struct gdr_qp *q = s->qps;
-	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = end_of(s, t), i;
+	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = NEVER, i;
 	volatile uint8_t *src = (uint8_t *)s->mem.addr + s->step.size - 1;
 	const volatile uint8_t *dst = (uint8_t *)s->mem.addr + s->dst + s->step.size - 1;
 	uint8_t mark = 0;
@@ -509,9 +523,10 @@ static int latency_write(struct gdr_session *s)
 			last = await_mark(s, dst + off, mark, idle_cycles);
 			if (last < 0)
 				return -1;
+			__atomic_store_n(&s->progress, i, __ATOMIC_RELAXED);
 		} else {
 			t = stamp(s, i, t);
-			last = is_last(s, i, t, end);
+			last = is_last(s, i, t, &end);
 		}
 		src[off] = last ? GDR_MARK_END : mark;
 		if (post(s, q, 1, 1) || await(s, s->send_cq, s->wc, idle_cycles))
@@ -542,7 +557,7 @@ static ALWAYS_INLINE int await_message(struct gdr_session *s, struct gdr_qp *q, 
 static ALWAYS_INLINE int latency_message(struct gdr_session *s, const int rdma)
 {
 	struct gdr_qp *q = s->qps;
-	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = end_of(s, t), i;
+	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = NEVER, i;
 	int last = 0;
 
 	for (i = 0; !last; i++) {
@@ -550,9 +565,10 @@ static ALWAYS_INLINE int latency_message(struct gdr_session *s, const int rdma)
 			last = await_message(s, q, idle_cycles);
 			if (last < 0)
 				return -1;
+			__atomic_store_n(&s->progress, i, __ATOMIC_RELAXED);
 		} else {
 			t = stamp(s, i, t);
-			last = is_last(s, i, t, end);
+			last = is_last(s, i, t, &end);
 		}
 		if (last)
 			q->goal = q->posted + 1; /* so that this one says the end */

@@ -106,7 +106,7 @@ struct gdr_session {
 	uint64_t cycles0, ns0; /* the clocks at setup */
 	double cpu_ns;         /* of the measuring thread in the last run */
 	uint8_t last_mark;     /* of a write latency test */
-	uint64_t progress;     /* messages completed; read by another thread */
+	uint64_t progress;     /* messages that are through; read by another thread */
 	int used;              /* a step was run on these QPs */
 };
 
