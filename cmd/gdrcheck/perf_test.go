@@ -22,25 +22,19 @@ import (
 // memory. Only the program that the scripts run, which is this test's, knows it.
 const doubleEnv = "GDRCHECK_TEST_DOUBLE"
 
-// doubleBackend is a node with one RDMA device, which is a double.
-func doubleBackend(dir string) perfBackend {
-	facts := func(context.Context) (rdma.Facts, error) {
-		port := func(n int, state string) rdma.Port {
-			return rdma.Port{Number: n, State: fact.Of(state, "state"), Counters: []rdma.Counter{
-				{Name: "link_downed", Value: fact.Of[uint64](0, "link_downed")},
-			}}
-		}
-		return rdma.Facts{Devices: []rdma.Device{
-			{Name: perfdouble.Device, Ports: []rdma.Port{port(1, "DOWN"), port(2, "ACTIVE")}},
-			{Name: "down0", Ports: []rdma.Port{port(1, "DOWN")}},
-		}}, nil
-	}
-	return perfBackend{
+// doubleBackend is a node with two RDMA devices, of which one is a double.
+func doubleBackend(dir string) *perfBackend {
+	port := func(n int, state string) rdma.Port { return rdma.Port{Number: n, State: fact.Of(state, "state")} }
+	return &perfBackend{
 		newEngine: func() perftest.Engine { return &perfdouble.Engine{Dir: dir} },
-		rdma:      facts,
-		machine: func(ctx context.Context) (*topo.Machine, error) {
-			f, err := facts(ctx)
-			return &topo.Machine{RDMA: f, Origin: "live", Simulated: true, CollectedAt: time.Now().UTC()}, err
+		collect: func(context.Context) (*topo.Machine, error) {
+			return &topo.Machine{Origin: "live", Simulated: true, CollectedAt: time.Now().UTC(), RDMA: rdma.Facts{Devices: []rdma.Device{
+				{Name: perfdouble.Device, Ports: []rdma.Port{port(1, "DOWN"), port(2, "ACTIVE")}},
+				{Name: "down0", Ports: []rdma.Port{port(1, "DOWN")}},
+			}}}, nil
+		},
+		read: func(context.Context, string, int) []rdma.Counter {
+			return []rdma.Counter{{Name: "link_downed", Value: fact.Of[uint64](0, "link_downed")}}
 		},
 		simulated: true,
 	}
