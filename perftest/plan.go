@@ -60,7 +60,7 @@ type Plan struct {
 	// SizesBytes are the message sizes, measured one after another.
 	SizesBytes []int `json:"sizes_bytes"`
 
-	QPs          int `json:"qps"`
+	QPs          int `json:"qps"`           //nolint:revive // queue pairs, not queries per second
 	Depth        int `json:"depth"`         // sends outstanding on a QP
 	RecvDepth    int `json:"recv_depth"`    // receives posted on a QP, where the operation uses any
 	PostList     int `json:"post_list"`     // work requests handed over in one call
@@ -170,7 +170,7 @@ const (
 	MaxSizeBytes      = 1 << 30
 	MaxFootprintBytes = 8 << 30
 	MaxSizes          = 64
-	MaxQPs            = 1024
+	MaxQPs            = 1024 //nolint:revive // queue pairs, not queries per second
 	MaxDepth          = 32768
 	MaxPostList       = 1024
 	MaxMessages       = 1 << 32

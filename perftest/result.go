@@ -16,7 +16,7 @@ type Endpoint struct {
 	MTUBytes  int    `json:"mtu_bytes"` // active
 	Bytes     uint64 `json:"bytes"`     // length of the registered memory
 	// For the peer alone; a Result does not hold them.
-	QPs        []QP     `json:"qps,omitempty"`
+	QPs        []QP     `json:"qps,omitempty"` //nolint:revive // queue pairs, not queries per second
 	Address    uint64   `json:"address,omitempty"`
 	RemoteKey  uint32   `json:"remote_key,omitempty"`
 	MaxReads   int      `json:"max_reads"` // RDMA READs in flight that the device can answer
@@ -93,8 +93,8 @@ type Rate struct {
 	MessagesPerSec float64 `json:"messages_per_sec"`
 	Messages       uint64  `json:"messages"`  // within the window
 	WindowNs       float64 `json:"window_ns"` // that BytesPerSec is the average of
-	// FromStart: too little completed for a window of its own, so it is the
-	// whole test from its first message on, and the queue's filling is in it.
+	// FromStart: a test by time was too short for its margins, so the window is
+	// all of it, from its first message to its last completion.
 	FromStart bool `json:"from_start,omitempty"`
 	// Series is the rate of each whole interval of the window, in bytes a
 	// second; empty when the window is shorter than two intervals.
@@ -174,10 +174,7 @@ type Outcome struct {
 	// included.
 	Sent     []uint64 `json:"sent,omitempty"`
 	Received []uint64 `json:"received,omitempty"`
-	// Arrived is the rate at which messages were received, where the operation
-	// ends in receives.
-	Arrived  *Rate `json:"arrived,omitempty"`
-	LastMark byte  `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
+	LastMark byte     `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
 }
 
 // Progress is a live figure of a bandwidth test, or the share of a latency test.

@@ -151,14 +151,18 @@ func newStep(p *Plan, size int, initiator, responder Outcome, atInitiator, atRes
 	return s
 }
 
-// arrived is the rate of the datagrams that came.
+// arrived is the sender's rate, as far as the datagrams came.
 func arrived(sender, receiver Outcome) *Rate {
-	if receiver.Arrived == nil {
+	sent, got := sum(sender.Sent), sum(receiver.Received)
+	if sender.Rate == nil || sent == 0 {
 		return nil
 	}
-	r := *receiver.Arrived
-	if sent, got := sum(sender.Sent), sum(receiver.Received); sent > got {
+	r := *sender.Rate
+	if got < sent {
 		r.Lost = sent - got
+		share := float64(got) / float64(sent)
+		r.BytesPerSec *= share
+		r.MessagesPerSec *= share
 	}
 	return &r
 }

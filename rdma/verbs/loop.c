@@ -25,7 +25,6 @@ enum {
 	IMM_END_AGAIN = 0x7ffffffe,  /* such a repeat */
 	UD_SILENCE_NS = 500000000,   /* after which a stream of datagrams has ended */
 	SETTLE_NS = 20000000,        /* after which the clocks' ratio is known well enough */
-	AWAY_NS = 20000,             /* between two polls: the thread was off its processor */
 };
 
 static uint64_t cycles_of(const struct gdr_session *s, uint64_t ns) { return (uint64_t)((double)ns / s->ns_per_cycle); }
@@ -101,7 +100,6 @@ static ALWAYS_INLINE int post_recv(struct gdr_session *s, struct gdr_qp *q)
 /* The last message says so to a receiver. */
 static void say_end(struct gdr_session *s, struct ibv_send_wr *wr, uint32_t imm)
 {
-	wr->next = NULL;
 	wr->imm_data = imm;
 	if (s->c.op == GDR_SEND)
 		wr->opcode = IBV_WR_SEND_WITH_IMM;
@@ -122,7 +120,8 @@ static ALWAYS_INLINE int post(struct gdr_session *s, struct gdr_qp *q, uint32_t 
 	}
 	q->posted += n;
 	q->unsignalled += n;
-	if (__builtin_expect(q->posted == q->goal, 0))
+	s->posted += n;
+	if (__builtin_expect(q->posted == q->goal && !s->warming, 0))
 		say_end(s, tail, GDR_IMM_END);
 	if (q->unsignalled >= s->step.moderation || q->posted == q->goal) {
 		tail->send_flags |= IBV_SEND_SIGNALED;
@@ -131,83 +130,86 @@ static ALWAYS_INLINE int post(struct gdr_session *s, struct gdr_qp *q, uint32_t 
 	} else {
 		tail->send_flags &= ~(unsigned int)IBV_SEND_SIGNALED;
 	}
+	if (__builtin_expect(n < s->c.post_list, 0))
+		tail->next = NULL;
 	rc = ibv_post_send(q->qp, q->wr, &bad);
+	if (__builtin_expect(n < s->c.post_list, 0)) { /* the next list goes on behind it */
+		tail->next = &q->wr[n];
+		tail->send_flags &= ~(unsigned int)IBV_SEND_SIGNALED;
+	}
 	return __builtin_expect(rc, 0) ? post_failed(s, "ibv_post_send", q, rc) : 0;
 }
 
-/* A window being filled: after the warm-up it opens, at once or a margin later.
- * It opens only when no completion of before can be waiting in the queue, as
- * after this thread was off its processor: that one would be counted in a time
- * in which it did not happen. */
+/* The window being filled. It opens a margin after the measured part begins,
+ * and leaves out all that had been posted by then: what completes later may have
+ * been through already, and only this thread late in seeing it. */
 struct track {
 	struct gdr_window *w;
-	uint64_t warm, open_at, close_at, end, next, interval;
-	uint64_t settled, inflight, away; /* an absence of so many cycles may leave inflight messages waiting */
-	uint64_t margin, duration; /* in cycles; 0: until the last message */
+	uint64_t start, done0; /* of the measured part */
+	uint64_t open_at, close_at, end, next, interval;
+	uint64_t base, closed; /* messages at its opening and its close */
 	uint32_t at;
-	int warmed, open;
+	int open;
 };
 
-static struct track track(struct gdr_session *s, struct gdr_window *w)
+static struct track track(struct gdr_session *s, struct gdr_window *w, uint64_t start)
 {
-	return (struct track){
-		.w = w, .close_at = NEVER, .end = NEVER,
-		.warm = s->step.warm_up * s->c.qps, .interval = cycles_of(s, s->step.interval_ns),
-		.inflight = (uint64_t)s->c.depth * s->c.qps, .away = cycles_of(s, AWAY_NS),
-		.margin = cycles_of(s, s->step.margin_ns), .duration = cycles_of(s, s->step.duration_ns),
+	struct track t = {
+		.w = w, .start = start, .done0 = w->total, .open_at = start, .close_at = NEVER, .end = NEVER,
+		.interval = cycles_of(s, s->step.interval_ns),
 	};
-}
 
-static void warmed(struct track *t, uint64_t now)
-{
-	t->warmed = 1;
-	t->open_at = now;
-	if (t->duration) {
-		t->open_at = now + t->margin;
-		t->end = now + t->duration;
-		t->close_at = t->end - t->margin;
+	if (s->step.duration_ns) {
+		t.open_at = start + cycles_of(s, s->step.margin_ns);
+		t.end = start + cycles_of(s, s->step.duration_ns);
+		t.close_at = t.end - cycles_of(s, s->step.margin_ns);
 	}
+	return t;
 }
 
-/* n messages completed by now; drained: no others had. before is the clock at
- * the poll before this one. */
-static ALWAYS_INLINE void count(struct track *t, uint64_t n, int drained, uint64_t before, uint64_t now)
+/* n messages completed by now. At the poll before this one, at the time of
+ * before, posted messages had been handed over. */
+static ALWAYS_INLINE void count(struct track *t, uint64_t n, uint64_t posted, uint64_t before, uint64_t now)
 {
 	struct gdr_window *w = t->w;
 
-	w->total += n;
-	if (t->open && now <= t->close_at) {
-		while (now >= t->next && t->at < SERIES_MAX) {
-			t->at++;
-			t->next += t->interval;
-		}
-		w->series[t->at] += n;
-		w->last = now;
-		w->messages += n;
-		return;
-	}
-	if (!t->warmed && w->total >= t->warm)
-		warmed(t, before);
-	if (now - before > t->away)
-		t->settled = w->total + t->inflight;
-	if (!t->open && t->warmed && before >= t->open_at && (drained || w->total >= t->settled)) {
+	if (!t->open && before >= t->open_at) {
 		t->open = 1;
-		w->first = w->last = before;
+		t->base = posted;
+		w->first = before;
 		t->next = before + t->interval;
 	}
+	w->total += n;
+	w->final = now;
+	if (!t->open || now > t->close_at)
+		return;
+	while (now >= t->next && t->at < SERIES_MAX) {
+		t->at++;
+		t->next += t->interval;
+	}
+	w->series[t->at] += n;
+	w->last = now;
+	t->closed = w->total;
 }
 
-/* A test too short for a window counts from its first post on. */
-static void finish(struct track *t, uint64_t start, uint64_t now)
+/* Where the messages left out would weigh, as in a test by count, all of the
+ * measured part is the window: from its first post, on an empty queue, to its
+ * last completion. */
+static void finish(struct track *t, const struct gdr_session *s)
 {
-	t->w->intervals = t->at;
-	if (t->w->messages)
+	enum { WEIGHS = 50 };
+	struct gdr_window *w = t->w;
+	uint64_t inflight = (uint64_t)s->c.depth * s->c.qps;
+
+	w->intervals = t->at;
+	if (s->step.duration_ns && t->open && t->closed > t->base && t->closed - t->base >= WEIGHS * inflight) {
+		w->messages = t->closed - t->base;
 		return;
-	t->w->from_start = 1;
-	t->w->first = start;
-	t->w->last = now;
-	t->w->messages = t->w->total;
-	t->w->intervals = 0;
+	}
+	w->from_start = s->step.duration_ns != 0;
+	w->first = t->start;
+	w->last = w->final;
+	w->messages = w->total - t->done0;
 }
 
 struct sleeper {
@@ -320,51 +322,81 @@ static ALWAYS_INLINE int received(struct gdr_session *s, const struct ibv_wc *wc
 	return 0;
 }
 
+static void clear(struct gdr_window *w)
+{
+	uint64_t *series = w->series;
+
+	memset(series, 0, (SERIES_MAX + 1) * sizeof(*series));
+	memset(w, 0, sizeof(*w));
+	w->series = series;
+}
+
+/* The messages that are not measured go first, and the queue runs empty. */
+static void warm_up(struct gdr_session *s)
+{
+	uint32_t i;
+
+	s->warming = s->step.warm_up > 0;
+	for (i = 0; s->warming && i < s->c.qps; i++)
+		s->qps[i].goal = s->step.warm_up;
+}
+
+static void begin(struct gdr_session *s)
+{
+	uint32_t i;
+
+	s->warming = 0;
+	for (i = 0; i < s->c.qps; i++)
+		s->qps[i].goal = s->step.messages ? s->step.messages + s->step.warm_up : NEVER;
+}
+
 static ALWAYS_INLINE int bandwidth(struct gdr_session *s, const int sending, const int receiving, const int rdma)
 {
 	struct ibv_wc *wc = s->wc;
 	uint32_t sent_out = 0, got_all = 0;
 	struct sleeper z = { 0 };
 	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), silence = cycles_of(s, UD_SILENCE_NS);
-	uint64_t start = gdr_cycles(), now = start, last = start, before = start, polled = start, heard = start;
-	struct track out = track(s, &s->sent), in = track(s, &s->got);
-	uint64_t arrived = 0;
+	uint64_t now = gdr_cycles(), last = now, polled = now, posted = 0, arrived = 0;
+	struct track t = track(s, &s->sent, now);
 
+	if (sending)
+		warm_up(s);
 	while ((sending && sent_out < s->c.qps) || (receiving && got_all < s->c.qps)) {
 		int n = 0, m = 0;
 
 		if (sending) {
+			uint64_t before = polled, handed_over = posted;
+
 			if (post_room(s, rdma))
 				return -1;
 			n = ibv_poll_cq(s->send_cq, POLL, wc);
 			if (good(s, n, wc))
 				return -1;
-			before = polled;
 			polled = now = gdr_cycles();
+			posted = s->posted;
 			if (n) {
-				count(&out, completed(s, wc, n, &sent_out), n < POLL, before, now);
+				count(&t, completed(s, wc, n, &sent_out), handed_over, before, now);
 				__atomic_store_n(&s->progress, s->sent.total, __ATOMIC_RELAXED);
 			}
-			if (__builtin_expect(now >= out.end, 0)) {
+			if (__builtin_expect(s->warming && sent_out == s->c.qps, 0)) {
+				begin(s);
+				sent_out = 0;
+				clear(&s->sent);
+				s->sent.total = s->posted;
+				t = track(s, &s->sent, polled = now = gdr_cycles());
+			}
+			if (__builtin_expect(now >= t.end && !s->warming, 0)) {
 				last_call(s);
-				out.end = NEVER;
+				t.end = NEVER;
 			}
 		}
 		if (receiving) {
-			uint64_t sum = 0;
-
 			m = ibv_poll_cq(s->recv_cq, POLL, wc);
-			if (good(s, m, wc) || received(s, wc, m, &got_all, &sum))
+			if (good(s, m, wc) || received(s, wc, m, &got_all, &arrived))
 				return -1;
-			before = heard;
-			heard = now = gdr_cycles();
-			if (m) {
-				if (!arrived)
-					arrived = now;
-				count(&in, sum, m < POLL, before, now);
-				if (!sending)
-					__atomic_store_n(&s->progress, s->got.total, __ATOMIC_RELAXED);
-			}
+			now = gdr_cycles();
+			if (m && !sending)
+				__atomic_store_n(&s->progress, arrived, __ATOMIC_RELAXED);
 		}
 		if (n || m) {
 			last = now;
@@ -378,9 +410,8 @@ static ALWAYS_INLINE int bandwidth(struct gdr_session *s, const int sending, con
 		if (s->c.events && rest(s, &z))
 			return -1;
 	}
-	now = gdr_cycles();
-	finish(&out, start, now);
-	finish(&in, arrived, last);
+	if (sending)
+		finish(&t, s);
 	return 0;
 }
 
@@ -398,6 +429,7 @@ static int repeat_end(struct gdr_session *s)
 			int rc;
 
 			say_end(s, q->wr, IMM_END_AGAIN);
+			q->wr->next = NULL;
 			q->wr->send_flags |= IBV_SEND_SIGNALED;
 			q->wr->wr_id = i;
 			rc = ibv_post_send(q->qp, q->wr, &bad);
@@ -543,7 +575,9 @@ static int latency_write(struct gdr_session *s)
 	return 0;
 }
 
-/* Waits for a message and posts another receive in its place; 1: it was the last. */
+/* Waits for a message; 1: it was the last. Another receive takes its place at
+ * once only where there is no second one: else that can wait until the answer
+ * is on its way. */
 static ALWAYS_INLINE int await_message(struct gdr_session *s, struct gdr_qp *q, uint64_t idle_cycles)
 {
 	int end;
@@ -552,7 +586,7 @@ static ALWAYS_INLINE int await_message(struct gdr_session *s, struct gdr_qp *q, 
 		return -1;
 	end = s->wc->wc_flags & IBV_WC_WITH_IMM && s->wc->imm_data == GDR_IMM_END;
 	q->received++;
-	return post_recv(s, q) ? -1 : end;
+	return s->c.recv_depth < 2 && post_recv(s, q) ? -1 : end;
 }
 
 static ALWAYS_INLINE int latency_message(struct gdr_session *s, const int rdma)
@@ -573,7 +607,11 @@ static ALWAYS_INLINE int latency_message(struct gdr_session *s, const int rdma)
 		}
 		if (last)
 			q->goal = q->posted + 1; /* so that this one says the end */
-		if (post(s, q, 1, rdma) || await(s, s->send_cq, s->wc, idle_cycles))
+		if (post(s, q, 1, rdma))
+			return -1;
+		if (s->c.recv_depth >= 2 && (i || !s->c.initiator) && post_recv(s, q))
+			return -1;
+		if (await(s, s->send_cq, s->wc, idle_cycles))
 			return -1;
 		q->completed++;
 		if (s->c.initiator && await_message(s, q, idle_cycles) < 0)
@@ -713,18 +751,7 @@ static int make_room(struct gdr_session *s)
 	}
 	if (!s->sent.series)
 		s->sent.series = calloc(SERIES_MAX + 1, sizeof(uint64_t));
-	if (!s->got.series)
-		s->got.series = calloc(SERIES_MAX + 1, sizeof(uint64_t));
-	return s->sent.series && s->got.series ? 0 : gdr_fail(s, "calloc", ENOMEM);
-}
-
-static void clear(struct gdr_window *w)
-{
-	uint64_t *series = w->series;
-
-	memset(series, 0, (SERIES_MAX + 1) * sizeof(*series));
-	memset(w, 0, sizeof(*w));
-	w->series = series;
+	return s->sent.series ? 0 : gdr_fail(s, "calloc", ENOMEM);
 }
 
 int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step)
@@ -744,7 +771,8 @@ int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step)
 	if (drain(s, s->send_cq) || drain(s, s->recv_cq) || make_room(s) || gdr_fill(s))
 		return -1;
 	clear(&s->sent);
-	clear(&s->got);
+	s->posted = 0;
+	s->warming = 0;
 	s->samples_n = 0;
 	s->last_mark = 0;
 	__atomic_store_n(&s->progress, 0, __ATOMIC_RELAXED);

@@ -44,7 +44,7 @@ rivals() { # program, name, options: server on one CPU, client on the other
   taskset 1 "$program" -d rxe1 -x 1 -F "$@" >$out/"$name.server" 2>&1 &
   server=$!
   tries=0
-  until grep -q ':4853 ' /proc/net/tcp /proc/net/tcp6; do # it listens on 18515
+  until grep -q ':4853 [0:]* 0A' /proc/net/tcp /proc/net/tcp6; do # it listens on 18515
     tries=$((tries + 1))
     [ $tries -lt 100 ] || break
     sleep 0.2
