@@ -60,7 +60,9 @@ func (b *perfBackend) machine(ctx context.Context) (*topo.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.last, b.at = m, time.Now()
+	if ctx.Err() == nil && len(m.Problems) == 0 { // what was cut short is not to be kept
+		b.last, b.at = m, time.Now()
+	}
 	return m, nil
 }
 
@@ -141,6 +143,9 @@ func chooseDevice(m *topo.Machine, name string) (perftest.Local, error) {
 		}
 	}
 	switch {
+	case len(names) == 0 && len(m.Problems) > 0:
+		p := m.Problems[0]
+		return perftest.Local{}, fmt.Errorf("cannot tell which RDMA devices there are: %s could not be collected: %s", p.Part, p.Reason)
 	case len(names) == 0:
 		return perftest.Local{}, errors.New("there is no RDMA device here")
 	case device != "":
