@@ -93,6 +93,9 @@ type Rate struct {
 	MessagesPerSec float64 `json:"messages_per_sec"`
 	Messages       uint64  `json:"messages"`  // within the window
 	WindowNs       float64 `json:"window_ns"` // that BytesPerSec is the average of
+	// FromStart: too little completed for a window of its own, so it is the
+	// whole test from its first message on, and the queue's filling is in it.
+	FromStart bool `json:"from_start,omitempty"`
 	// Series is the rate of each whole interval of the window, in bytes a
 	// second; empty when the window is shorter than two intervals.
 	Series     []float64 `json:"series,omitempty"`

@@ -31,6 +31,7 @@ type loopbackOptions struct {
 	Plan       planFlags
 	PeerDevice string
 	PeerPort   int
+	PeerCPU    int
 }
 
 func newPerfLoopbackCommand(s *streams, runF func(context.Context, *loopbackOptions) error) *cobra.Command {
@@ -61,6 +62,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 	addPlanFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
+	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
 	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same)")
 	return cmd
 }
@@ -77,9 +79,7 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 		b.Port = opts.PeerPort
 	}
 	b.Place++ // the next CPU: two loops on one would take turns
-	if a.CPU >= 0 {
-		b.CPU = -1
-	}
+	b.CPU = opts.PeerCPU
 	at := time.Now().UTC()
 	var results []*perftest.Result
 	for _, p := range opts.Plan.Plans {

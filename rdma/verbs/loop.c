@@ -203,6 +203,7 @@ static void finish(struct track *t, uint64_t start, uint64_t now)
 	t->w->intervals = t->at;
 	if (t->w->messages)
 		return;
+	t->w->from_start = 1;
 	t->w->first = start;
 	t->w->last = now;
 	t->w->messages = t->w->total;

@@ -56,6 +56,7 @@ struct gdr_window {
 	uint64_t total;       /* of the whole step, warm-up included */
 	uint64_t *series;     /* messages in each interval */
 	uint32_t intervals;   /* whole ones in series */
+	int from_start;       /* too short to have a window: all is counted */
 };
 
 struct gdr_qp {

@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -76,21 +77,24 @@ func small(op perftest.Operation, m perftest.Measure, sizes ...int) perftest.Pla
 
 func loopback(t *testing.T, p perftest.Plan) *perftest.Result {
 	t.Helper()
-	if err := p.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	lib, err := provider()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	l := perftest.NewLocal("stub0")
-	r, err := perftest.Loopback(ctx, &direct{library: lib}, &direct{library: lib}, p, l, l, nil)
+	r, err := measure(t.Context(), p, perftest.NewLocal("stub0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func measure(ctx context.Context, p perftest.Plan, l perftest.Local) (*perftest.Result, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	lib, err := provider()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return perftest.Loopback(ctx, &direct{library: lib}, &direct{library: lib}, p, l, l, nil)
 }
 
 type variant struct {
@@ -102,12 +106,16 @@ func plans() map[string]perftest.Plan {
 	variants := []variant{
 		{"", func(*perftest.Plan) {}},
 		{"one buffer", func(p *perftest.Plan) { p.FootprintBytes = 0 }},
-		{"by time", func(p *perftest.Plan) { p.Messages, p.DurationNs, p.MarginNs = 0, int64(60*time.Millisecond), int64(5*time.Millisecond) }},
+		{"by time", func(p *perftest.Plan) {
+			p.Messages, p.DurationNs, p.MarginNs = 0, int64(60*time.Millisecond), int64(5*time.Millisecond)
+		}},
 		{"QPs", func(p *perftest.Plan) { p.QPs = 3 }},
 		{"lists", func(p *perftest.Plan) { p.PostList, p.Depth, p.CQModeration = 7, 16, 16 }},
 		{"shallow", func(p *perftest.Plan) { p.Depth, p.RecvDepth = 1, 1 }},
 		{"both", func(p *perftest.Plan) { p.Bidirectional, p.QPs = true, 2 }},
-		{"both by time", func(p *perftest.Plan) { p.Bidirectional, p.Messages, p.DurationNs = true, 0, int64(50*time.Millisecond) }},
+		{"both by time", func(p *perftest.Plan) {
+			p.Bidirectional, p.Messages, p.DurationNs = true, 0, int64(50*time.Millisecond)
+		}},
 		{"events", func(p *perftest.Plan) { p.Events = true }},
 		{"no warm-up", func(p *perftest.Plan) { p.WarmUp = 0 }},
 		{"inline", func(p *perftest.Plan) { p.InlineBytes = 64 }},
@@ -249,10 +257,6 @@ func TestFailures(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("GDR_STUB_FAULT", tt.fault)
-			lib, err := provider()
-			if err != nil {
-				t.Fatal(err)
-			}
 			tt.plan.IdleNs = int64(300 * time.Millisecond)
 			l := perftest.NewLocal("stub0")
 			switch name {
@@ -263,7 +267,7 @@ func TestFailures(t *testing.T) {
 			case "empty GID index":
 				l.GIDIndex = 5
 			}
-			r, err := perftest.Loopback(t.Context(), &direct{library: lib}, &direct{library: lib}, tt.plan, l, l, nil)
+			r, err := measure(t.Context(), tt.plan, l)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -272,6 +276,16 @@ func TestFailures(t *testing.T) {
 				t.Errorf("got %+v, want %s %s errno %d with %q", f, tt.call, tt.status, tt.errno, tt.words)
 			}
 		})
+	}
+}
+
+// Values of enum ibv_transport_type in infiniband/verbs.h.
+func TestTransport(t *testing.T) {
+	for typ, words := range map[int]string{-1: "type -1", 0: "", 1: "iWARP", 2: "type 2", 4: "EFA"} {
+		err := transport(typ, "dev0")
+		if (err == nil) != (words == "") || err != nil && !strings.Contains(err.Error(), words) {
+			t.Errorf("type %d: %v, want %q", typ, err, words)
+		}
 	}
 }
 
@@ -297,4 +311,40 @@ func TestInlineRefused(t *testing.T) {
 	if r.Failure != nil || !r.Good() || len(r.Initiator.Notes) != 1 || !strings.Contains(r.Initiator.Notes[0], "inlines 32 bytes") {
 		t.Errorf("%v, %+v", r.Failure, r.Initiator.Notes)
 	}
+}
+
+// Many at the same time, again and again, share nothing and leave nothing.
+func TestConcurrent(t *testing.T) {
+	const together, rounds = 24, 8
+	run := func() {
+		var wg sync.WaitGroup
+		for range together {
+			wg.Go(func() {
+				p := small(perftest.Write, perftest.Bandwidth, 512)
+				p.Messages = 100
+				r, err := measure(t.Context(), p, perftest.NewLocal("stub0"))
+				if err != nil || !r.Good() || r.Steps[0].Forward.Messages > 130 {
+					t.Errorf("%v, %+v", err, r)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	run() // what a library opens once stays open
+	before := openFiles(t)
+	for range rounds {
+		run()
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("%d open files before, %d after", before, after)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
 }

@@ -5,6 +5,7 @@ mkdir -p $out
 cp /host/gdrcheck /tmp/
 ulimit -l unlimited
 
+/usr/bin/ip link set lo up
 /usr/bin/ip link add v0 type veth peer name v1
 for i in 0 1; do
   /usr/bin/ip addr add 10.0.0.$((i + 1))/24 dev v$i
@@ -40,8 +41,15 @@ loopback() { # name, options
 rivals() { # program, name, options: server on one CPU, client on the other
   program=/usr/bin/$1 name=$2
   shift 2
-  taskset 1 $program -d rxe0 -x 1 -F "$@" >$out/"$name.server" 2>&1 &
-  sleep 1
-  save "$name" taskset 2 $program -d rxe0 -x 1 -F "$@" 127.0.0.1
-  wait $!
+  taskset 1 "$program" -d rxe1 -x 1 -F "$@" >$out/"$name.server" 2>&1 &
+  server=$!
+  tries=0
+  until grep -q ':4853 ' /proc/net/tcp /proc/net/tcp6; do # it listens on 18515
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || break
+    sleep 0.2
+  done
+  save "$name" taskset 2 "$program" -d rxe0 -x 1 -F "$@" 127.0.0.1
+  kill $server 2>/dev/null # it has ended, unless the client failed
+  wait $server
 }

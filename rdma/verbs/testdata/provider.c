@@ -6,6 +6,9 @@
  *   drop:N   the N-th message is lost: a datagram vanishes, a reliable one fails
  *            with IBV_WC_RETRY_EXC_ERR
  *   memlock  registration fails with ENOMEM
+ *   hang     opening the device does not return
+ *   crash    opening it ends the process
+ *   stop     the first send neither completes nor returns
  *   inline   a queue pair with more than 32 bytes inline is refused */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,12 +50,9 @@ struct qp {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct qp *qps[QPS];
-static int objects; /* alive */
 static long messages, fault_at;
 static char fault[16];
 static struct ibv_device dev = { .name = "stub0" };
-
-int stub_objects(void) { return objects; }
 
 struct ibv_device **ibv_get_device_list(int *num)
 {
@@ -158,6 +158,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	struct qp *q = (struct qp *)qp;
 	int rc = 0;
 
+	while (!strcmp(fault, "stop"))
+		pause();
 	pthread_mutex_lock(&lock);
 	for (; wr && !rc; wr = wr->next) {
 		struct entry *e = &q->sq[q->sq_head % q->sq_size];
@@ -236,19 +238,16 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 	v->context.ops.post_recv = post_recv;
 	v->context.ops.poll_cq = poll_cq;
 	v->context.ops.req_notify_cq = req_notify_cq;
-	__atomic_add_fetch(&objects, 1, __ATOMIC_SEQ_CST);
+	while (!strcmp(fault, "hang"))
+		pause();
+	if (!strcmp(fault, "crash"))
+		abort();
 	return &v->context;
 }
 static int destroyed(void *p)
 {
-	__atomic_sub_fetch(&objects, 1, __ATOMIC_SEQ_CST);
 	free(p);
 	return 0;
-}
-static void *made(void *p)
-{
-	__atomic_add_fetch(&objects, 1, __ATOMIC_SEQ_CST);
-	return p;
 }
 int ibv_close_device(struct ibv_context *c) { return destroyed((char *)c - offsetof(struct verbs_context, context)); }
 int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a)
@@ -293,7 +292,7 @@ int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, stru
 }
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *c)
 {
-	struct ibv_pd *pd = made(calloc(1, sizeof(*pd)));
+	struct ibv_pd *pd = calloc(1, sizeof(*pd));
 
 	pd->context = c;
 	return pd;
@@ -308,7 +307,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 		errno = ENOMEM;
 		return NULL;
 	}
-	mr = made(calloc(1, sizeof(*mr)));
+	mr = calloc(1, sizeof(*mr));
 	mr->pd = pd;
 	mr->addr = addr;
 	mr->length = length;
@@ -317,7 +316,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 int ibv_dereg_mr(struct ibv_mr *mr) { return destroyed(mr); }
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)
 {
-	struct ibv_comp_channel *ch = made(calloc(1, sizeof(*ch)));
+	struct ibv_comp_channel *ch = calloc(1, sizeof(*ch));
 
 	ch->context = c;
 	ch->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
@@ -330,7 +329,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
 }
 struct ibv_cq *ibv_create_cq(struct ibv_context *c, int entries, void *own, struct ibv_comp_channel *ch, int vector)
 {
-	struct cq *cq = made(calloc(1, sizeof(*cq)));
+	struct cq *cq = calloc(1, sizeof(*cq));
 
 	(void)vector;
 	cq->cq.context = c;
@@ -365,7 +364,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 		errno = EINVAL;
 		return NULL;
 	}
-	q = made(calloc(1, sizeof(*q)));
+	q = calloc(1, sizeof(*q));
 	q->qp.context = pd->context;
 	q->qp.pd = pd;
 	q->qp.send_cq = a->send_cq;
@@ -411,7 +410,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 }
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a)
 {
-	struct ibv_ah *ah = made(calloc(1, sizeof(*ah)));
+	struct ibv_ah *ah = calloc(1, sizeof(*ah));
 
 	(void)a;
 	ah->context = pd->context;
