@@ -56,11 +56,18 @@ func (b *perfBackend) machine(ctx context.Context) (*topo.Machine, error) {
 	if b.last != nil && time.Since(b.at) < fresh {
 		return b.last, nil
 	}
+	return b.refresh(ctx)
+}
+
+// refresh reads the machine anew. b.mu is held.
+func (b *perfBackend) refresh(ctx context.Context) (*topo.Machine, error) {
 	m, err := b.collect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b.last, b.at = m, time.Now()
+	if ctx.Err() == nil && len(m.Problems) == 0 { // what was cut short is not to be kept
+		b.last, b.at = m, time.Now()
+	}
 	return m, nil
 }
 
@@ -103,7 +110,9 @@ func (b *perfBackend) counters(ctx context.Context, l perftest.Local) []rdma.Cou
 // device finds what a name means: "mlx5_0", "mlx5_0/2", or where it is empty
 // the first device that can be measured.
 func (b *perfBackend) device(ctx context.Context, name string) (perftest.Local, error) {
-	m, err := b.machine(ctx)
+	b.mu.Lock()
+	m, err := b.refresh(ctx) // a port may have come up just now
+	b.mu.Unlock()
 	if err != nil {
 		return perftest.Local{}, err
 	}
@@ -141,6 +150,9 @@ func chooseDevice(m *topo.Machine, name string) (perftest.Local, error) {
 		}
 	}
 	switch {
+	case len(names) == 0 && len(m.Problems) > 0:
+		p := m.Problems[0]
+		return perftest.Local{}, fmt.Errorf("cannot tell which RDMA devices there are: %s could not be collected: %s", p.Part, p.Reason)
 	case len(names) == 0:
 		return perftest.Local{}, errors.New("there is no RDMA device here")
 	case device != "":

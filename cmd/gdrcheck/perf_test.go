@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,29 @@ func TestChooseDevice(t *testing.T) {
 		}
 	}
 	if _, err := chooseDevice(&topo.Machine{}, ""); err == nil || err.Error() != "there is no RDMA device here" {
+		t.Errorf("%v", err)
+	}
+}
+
+// A collection that was cut short is not kept for the next test.
+func TestMachineIsKept(t *testing.T) {
+	var collected int
+	problem := []topo.Problem{{Part: "rdma", Reason: "cut short"}}
+	b := &perfBackend{collect: func(context.Context) (*topo.Machine, error) {
+		collected++
+		return &topo.Machine{Problems: problem}, nil
+	}}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = b.machine(t.Context()) // has a problem
+	problem = nil
+	_, _ = b.machine(gone)
+	_, _ = b.machine(t.Context())
+	if _, _ = b.machine(t.Context()); collected != 3 {
+		t.Errorf("collected %d times, want 3", collected)
+	}
+	m := &topo.Machine{Problems: []topo.Problem{{Part: "rdma", Reason: "cut short"}}}
+	if _, err := chooseDevice(m, ""); err == nil || !strings.Contains(err.Error(), "rdma could not be collected: cut short") {
 		t.Errorf("%v", err)
 	}
 }

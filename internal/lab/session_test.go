@@ -25,7 +25,7 @@ func TestSession(t *testing.T) {
 	dir := boot(t, Guest{Script: sessionScript, Machine: []string{"-machine", "q35", "-m", "1G"}})
 	t.Logf("server:\n%s", read(t, dir, "server.err"))
 
-	ops := perftest.Operations
+	ops := []perftest.Operation{perftest.Write, perftest.Read, perftest.Send}
 	var kinds []string
 	for _, r := range session(t, dir, "operations", 0) {
 		kinds = append(kinds, string(r.Plan.Operation)+" "+string(r.Plan.Measure))
@@ -49,13 +49,13 @@ func TestSession(t *testing.T) {
 	}
 	sizes := session(t, dir, "sizes", 0)[0]
 	whole(t, &sizes, "rxe0", "rxe1")
-	if n := len(sizes.Steps); n != 4 || sizes.Steps[n-1].SizeBytes != 8<<20 {
+	if n := len(sizes.Steps); n != 3 || sizes.Steps[n-1].SizeBytes != 8<<20 {
 		t.Errorf("%d sizes were measured", n)
 	}
 
 	// The link goes down: an error of the RDMA stack, at both sides, in time.
 	unplugged := session(t, dir, "unplugged", 1)[0]
-	if f := unplugged.Failure; f == nil || f.Cause == "" {
+	if f := unplugged.Failure; f == nil || f.Cause == "" || strings.HasPrefix(f.Call, "ibv_") { // not a port that was down before
 		t.Errorf("the link went down, and the client says %+v", f)
 	}
 	inTime(t, dir, "unplugged", 25)
@@ -126,6 +126,9 @@ func count(t *testing.T, dir, name string) [2]int {
 	return [2]int{number(t, read(t, dir, name+".qps")), number(t, read(t, dir, name+".mrs"))}
 }
 
+// mostBytesPerSec is far more than Soft-RoCE moves under emulation.
+const mostBytesPerSec = 5e9
+
 // whole checks that a test came to its end, between the right devices, with
 // figures, with all data right, and with what the counters of both sides did.
 func whole(t *testing.T, r *perftest.Result, initiator, responder string) {
@@ -141,6 +144,9 @@ func whole(t *testing.T, r *perftest.Result, initiator, responder string) {
 		t.Errorf("%s: a remote key is in the result", at)
 	}
 	for _, s := range r.Steps {
+		if s.BytesPerSec > mostBytesPerSec {
+			t.Errorf("%s, %d bytes: %g bytes/s through an emulated processor", at, s.SizeBytes, s.BytesPerSec)
+		}
 		if r.Plan.Measure == perftest.Latency && (s.Latency == nil || s.Latency.MinNs <= 0 || s.Latency.Samples != uint64(r.Plan.Messages)) ||
 			r.Plan.Measure == perftest.Bandwidth && (s.Forward == nil || s.Forward.BytesPerSec <= 0) {
 			t.Errorf("%s, %d bytes: no figure: %+v", at, s.SizeBytes, s)

@@ -31,7 +31,7 @@ server() { # options: starts one, and waits for its token
   rm -f /tmp/token
   /tmp/gdrcheck perf server --dev rxe1 --listen 127.0.0.1 --token-file /tmp/token "$@" >>$out/server 2>>$out/server.err &
   server=$!
-  until [ -s /tmp/token ]; do sleep 0.1; done
+  until [ -s /tmp/token ] || ! kill -0 $server; do sleep 0.1; done
 }
 client() { # name, options: its output, exit status and the seconds it took
   name=$1
@@ -45,17 +45,25 @@ resources() { # name: what is registered on both devices, by anybody
   /usr/bin/rdma -j resource show qp | tr ',' '\n' | grep -c '"pid"' >$out/"$1.qps"
   /usr/bin/rdma -j resource show mr | tr ',' '\n' | grep -c '"pid"' >$out/"$1.mrs"
 }
-short="--count 100 --warm-up 10"
+short="--count 250 --warm-up 10"
+running() { # waits until a run is under way: both ends hold a queue pair, and have for a moment
+  tries=0
+  until [ "$(/usr/bin/rdma -j resource show qp | tr ',' '\n' | grep -c '"pid"')" -ge 2 ] || [ $tries -ge 100 ]; do
+    tries=$((tries + 1))
+    sleep 0.2
+  done
+  sleep 2
+}
 
 server
 resources before
-client operations --op write,write_imm,read,send $short
+client operations --op write,read,send $short
 client reverse --reverse --measure bandwidth $short
 client both --bidirectional --measure bandwidth $short --qps 2
-client sizes --measure bandwidth --size 1,1K,1M,8M --count 10 --warm-up 2 --footprint 16M
+client sizes --measure bandwidth --size 1,1M,8M --count 20 --depth 4 --warm-up 2 --footprint 16M
 
 # The cable is pulled while the control connection stays.
-(sleep 4; /usr/bin/ip link set v1 down) &
+(running; /usr/bin/ip link set v1 down) &
 client unplugged --measure bandwidth --duration 30s
 /usr/bin/ip link set v1 up
 sleep 1
@@ -67,7 +75,7 @@ client plugged --measure bandwidth $short
 # The client is killed in the middle of a run, and another is interrupted.
 /tmp/gdrcheck perf client 127.0.0.1 --token-file /tmp/token --dev rxe0 --measure bandwidth --duration 60s >/dev/null 2>&1 &
 victim=$!
-sleep 4
+running
 resources during
 kill -9 $victim
 sleep 1
@@ -75,13 +83,13 @@ resources killed
 client next --measure bandwidth $short
 /tmp/gdrcheck perf client 127.0.0.1 --token-file /tmp/token --dev rxe0 --measure bandwidth --duration 60s >$out/interrupted 2>$out/interrupted.err &
 victim=$!
-sleep 4
+running
 kill -INT $victim
 wait $victim
 echo $? >$out/interrupted.rc
 
 # The server is killed in the middle of a run.
-(sleep 4; kill -9 $server) &
+(running; kill -9 $server) &
 client orphaned --measure bandwidth --duration 60s
 sleep 1
 resources orphaned
