@@ -47,6 +47,12 @@ test-unit: build ## run the tests that need no virtual node
 test-race: build ## run the tests that need no virtual node under the race detector
 	$(GO) test -race ./...
 
+SANITIZE := -fsanitize=undefined -fno-sanitize-recover=undefined
+
+.PHONY: test-asan
+test-asan: ## run the C core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	CGO_CFLAGS="-O1 -g -Wno-deprecated-declarations $(SANITIZE)" CGO_LDFLAGS="$(SANITIZE)" $(GO) test -asan -count=1 ./rdma/verbs
+
 .PHONY: test-nocgo
 test-nocgo: ## test without cgo what must not need it
 	CGO_ENABLED=0 $(GO) test $(PURE)

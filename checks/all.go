@@ -72,4 +72,8 @@ var all = []Check{
 	policyNICs,
 	policyNICRate,
 	policyNICFirmware,
+	perfBandwidth,
+	perfLatency,
+	perfData,
+	perfCounters,
 }

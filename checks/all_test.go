@@ -101,7 +101,7 @@ func TestChecksAreComplete(t *testing.T) {
 			t.Errorf("%s: the name of an area", c.ID)
 		case c.Title == "" || c.Why == "" || len(c.Fix) == 0 || len(c.Refs) == 0:
 			t.Errorf("%s: lacks a title, why, fix or reference", c.ID)
-		case !slices.Contains([]Area{AreaPCIe, AreaGPU, AreaDriver, AreaRDMA, AreaHost, AreaPolicy}, c.Area):
+		case !slices.Contains([]Area{AreaPCIe, AreaGPU, AreaDriver, AreaRDMA, AreaHost, AreaPolicy, AreaPerf}, c.Area):
 			t.Errorf("%s: area %q", c.ID, c.Area)
 		case severityRank(c.Severity) == 0 && c.Severity != SeverityInfo:
 			t.Errorf("%s: severity %q", c.ID, c.Severity)

@@ -3,6 +3,7 @@ package checks
 import (
 	"slices"
 
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -17,6 +18,7 @@ const (
 	AreaRDMA   Area = "rdma"
 	AreaHost   Area = "host"
 	AreaPolicy Area = "policy" // what a site or the platform promises
+	AreaPerf   Area = "perf"   // what was measured; left out where nothing was
 )
 
 // Check is one thing that must hold for GPUDirect RDMA to work well. It is data
@@ -54,7 +56,8 @@ type Node struct {
 	Preset     *Preset // nil: none holds
 	Policy     *Policy // nil: none was given
 
-	chosenPreset string // as the options or the policy name it
+	chosenPreset string             // as the options or the policy name it
+	Results      []*perftest.Result // measurements that this machine took part in
 }
 
 // All returns every check, in the order of reports: from the hardware upward.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -14,6 +15,9 @@ type Options struct {
 	Skip []string // IDs or areas, taken out after Only
 	// Strict makes warnings fail the node.
 	Strict bool
+	// Results are measurements to judge beside the machine. Without any, the
+	// checks of the area perf are left out unless Only names them.
+	Results []*perftest.Result
 	// Policy is what the site expects; nil: no policy.
 	Policy *Policy
 	// Preset is the name of the preset that holds, before the policy's own;
@@ -71,6 +75,7 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	n.Results = opt.Results
 	return run(n, chosen, opt.Strict), nil
 }
 
@@ -251,7 +256,8 @@ func choose(list []Check, opt Options) ([]Check, error) {
 	}
 	var out []Check
 	for _, c := range list {
-		if (len(opt.Only) == 0 || in(c, opt.Only)) && !in(c, opt.Skip) {
+		wanted := in(c, opt.Only) || len(opt.Only) == 0 && (c.Area != AreaPerf || len(opt.Results) > 0)
+		if wanted && !in(c, opt.Skip) {
 			out = append(out, c)
 		}
 	}

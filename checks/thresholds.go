@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -41,6 +42,13 @@ type Thresholds struct {
 	XidApplication             []int    `yaml:"xid_application"`
 	GDRDrvBadVersion           string   `yaml:"gdrdrv_bad_version"`
 	GDRDrvBadFromDriver        int      `yaml:"gdrdrv_bad_from_driver"`
+
+	PerfBandwidthPassShare    float64                        `yaml:"perf_bandwidth_pass_share"`
+	PerfBandwidthWarnShare    float64                        `yaml:"perf_bandwidth_warn_share"`
+	PerfBandwidthMinSizeBytes int                            `yaml:"perf_bandwidth_min_size_bytes"`
+	PerfLatencyMaxSizeBytes   int                            `yaml:"perf_latency_max_size_bytes"`
+	PerfLatencyPassNs         map[perftest.Operation]float64 `yaml:"perf_latency_pass_ns"`
+	PerfLatencyWarnNs         map[perftest.Operation]float64 `yaml:"perf_latency_warn_ns"`
 }
 
 // defaultThresholds returns what holds where neither preset nor policy says

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
@@ -120,7 +121,7 @@ func (f Finding) MarshalJSON() ([]byte, error) {
 
 // Subject is what a check judges: the node, a device, a port or a pair.
 type Subject struct {
-	ID    string   // "node", "GPU0", "mlx5_0/1", "GPU0 mlx5_0", "0000:3a:00.0"
+	ID    string   // "node", "GPU0", "mlx5_0/1", "GPU0 mlx5_0", "0000:3a:00.0", "read latency mlx5_0/1 mlx5_1/1"
 	Parts []string // device IDs; empty: the node as a whole
 
 	GPU      *gpu.GPU
@@ -128,6 +129,7 @@ type Subject struct {
 	Port     *rdma.Port
 	Pair     *topo.Pair
 	Function *pci.Function
+	Result   *perftest.Result
 }
 
 // Step is one rung of a pair's ladder with its verdict.

@@ -59,6 +59,9 @@ func CompletionFailure(subject string, status int, vendorErr uint32) *Failure {
 	return f
 }
 
+// callWaiting is what an end was at that gave up after the plan's idle limit.
+const callWaiting = "waiting for a completion"
+
 // callCauses explain the errno of a call; the first whose call is a prefix and
 // whose errno is the same, or 0 for any, holds.
 var callCauses = []struct {
@@ -96,7 +99,7 @@ var callCauses = []struct {
 	{"ibv_create_ah", 0, cause{"the path to the peer could not be set up", "ping the peer's GID address from this port's network interface"}},
 	{"ibv_post_send", syscall.EINVAL, cause{"the device refused the work request: a message longer than it allows, or too much inline data", ""}},
 	{"ibv_post_send", syscall.ENOMEM, cause{"the send queue is full, which the loop should not let happen", "report it"}},
-	{"waiting for a completion", 0, cause{"nothing arrived and nothing completed within the idle limit: the other end stopped, or packets are lost", "look at the other end's error; on UD a lost datagram ends a latency test"}},
+	{callWaiting, 0, cause{"nothing arrived and nothing completed within the idle limit: the other end stopped, or packets are lost", "look at the other end's error; on UD a lost datagram ends a latency test"}},
 	{"the peer's memory", 0, cause{"the other end offers less memory than the plan needs", "run the same version on both ends"}},
 	{"ibv_query_gid", 0, cause{"the GID table could not be read", ""}},
 	{"mmap", syscall.ENOMEM, cause{"no memory for the buffers", "a smaller --footprint"}},

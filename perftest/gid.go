@@ -26,6 +26,7 @@ func (t GIDType) String() string {
 		return "RoCE v1"
 	case GIDRoCEv2:
 		return "RoCE v2"
+	case GIDUnknownType:
 	}
 	return "of unknown type"
 }

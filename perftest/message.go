@@ -65,6 +65,7 @@ type step struct {
 type finished struct {
 	ID       uint64       `json:"id"`
 	Counters SideCounters `json:"counters"`
+	Limits   Limits       `json:"limits"`
 }
 
 type alive struct{}
@@ -195,6 +196,13 @@ func (m *message) check() error {
 	case m.Step != nil:
 		return m.Step.check()
 	case m.Finished != nil:
+		l := &m.Finished.Limits
+		if l.PortBytesPerSec < 0 || l.PCIeBytesPerSec < 0 {
+			return errors.New("a limit below zero")
+		}
+		if err := short(l.PCIeReason, l.LimitedBy); err != nil {
+			return err
+		}
 		return m.Finished.Counters.check()
 	case m.Error != nil:
 		if !slices.Contains(codes, m.Error.Code) {
@@ -273,7 +281,7 @@ func (o *Outcome) check() error {
 	if o == nil {
 		return nil
 	}
-	for _, r := range []*Rate{o.Rate, o.Arrived} {
+	for _, r := range []*Rate{o.Rate} {
 		if r != nil && (r.BytesPerSec < 0 || r.MessagesPerSec < 0 || r.WindowNs < 0 || r.CPUNs < 0 || r.IntervalNs < 0) {
 			return errors.New("a rate below zero")
 		}

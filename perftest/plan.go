@@ -60,7 +60,7 @@ type Plan struct {
 	// SizesBytes are the message sizes, measured one after another.
 	SizesBytes []int `json:"sizes_bytes"`
 
-	QPs          int `json:"qps"`
+	QPs          int `json:"qps"`           //nolint:revive // queue pairs, not queries per second
 	Depth        int `json:"depth"`         // sends outstanding on a QP
 	RecvDepth    int `json:"recv_depth"`    // receives posted on a QP, where the operation uses any
 	PostList     int `json:"post_list"`     // work requests handed over in one call
@@ -170,7 +170,7 @@ const (
 	MaxSizeBytes      = 1 << 30
 	MaxFootprintBytes = 8 << 30
 	MaxSizes          = 64
-	MaxQPs            = 1024
+	MaxQPs            = 1024 //nolint:revive // queue pairs, not queries per second
 	MaxDepth          = 32768
 	MaxPostList       = 1024
 	MaxMessages       = 1 << 32
@@ -217,6 +217,7 @@ func (p *Plan) Validate() error {
 	bad(p.DurationNs > 0 && 2*p.MarginNs >= p.DurationNs, "two margins leave nothing of the duration")
 	within("warm-up", int64(p.WarmUp), 0, MaxMessages)
 	bad(p.Measure == Latency && (p.QPs > 1 || p.Depth > 1 || p.PostList > 1 || p.Bidirectional), "a latency test has one QP, one message in flight and no second direction")
+	bad(p.Measure == Latency && p.Operation == Write && p.Events, "a write latency test has no event to sleep for: it polls memory")
 	within("footprint", p.FootprintBytes, 0, MaxFootprintBytes)
 	bad(p.MTUBytes != 0 && !slices.Contains([]int{256, 512, 1024, 2048, 4096}, p.MTUBytes), "MTU %d: want 256, 512, 1024, 2048 or 4096", p.MTUBytes)
 	within("service level", int64(p.ServiceLevel), 0, maxServiceLevel)

@@ -16,7 +16,7 @@ type Endpoint struct {
 	MTUBytes  int    `json:"mtu_bytes"` // active
 	Bytes     uint64 `json:"bytes"`     // length of the registered memory
 	// For the peer alone; a Result does not hold them.
-	QPs        []QP     `json:"qps,omitempty"`
+	QPs        []QP     `json:"qps,omitempty"` //nolint:revive // queue pairs, not queries per second
 	Address    uint64   `json:"address,omitempty"`
 	RemoteKey  uint32   `json:"remote_key,omitempty"`
 	MaxReads   int      `json:"max_reads"` // RDMA READs in flight that the device can answer
@@ -53,10 +53,23 @@ type Result struct {
 	// Faulty is which end Failure happened at.
 	Faulty Side     `json:"faulty,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
+	// Limits is what each end's port and its path to memory carry.
+	Limits map[Side]Limits `json:"limits,omitempty"`
 	// Counters is what each side's port and NIC counted during the test.
 	Counters map[Side]SideCounters `json:"counters,omitempty"`
 	// Simulated: a test double stood for the RDMA stack of an end.
 	Simulated bool `json:"simulated,omitempty"`
+}
+
+// Limits are what one end could reach at best, one direction. 0: not known.
+type Limits struct {
+	PortBytesPerSec float64 `json:"port_bytes_per_sec,omitempty"` // the port's rate
+	PCIeBytesPerSec float64 `json:"pcie_bytes_per_sec,omitempty"` // payload, from the NIC to the host's memory
+	// PCIeReason says why it is not known; LimitedBy is the function whose link sets it.
+	PCIeReason string `json:"pcie_reason,omitempty"`
+	LimitedBy  string `json:"limited_by,omitempty"`
+	// Software: the CPU moves the data, as fast as it can.
+	Software bool `json:"software,omitempty"`
 }
 
 // Step is the measure of one size.
@@ -80,6 +93,9 @@ type Rate struct {
 	MessagesPerSec float64 `json:"messages_per_sec"`
 	Messages       uint64  `json:"messages"`  // within the window
 	WindowNs       float64 `json:"window_ns"` // that BytesPerSec is the average of
+	// FromStart: a test by time was too short for its margins, so the window is
+	// all of it, from its first message to its last completion.
+	FromStart bool `json:"from_start,omitempty"`
 	// Series is the rate of each whole interval of the window, in bytes a
 	// second; empty when the window is shorter than two intervals.
 	Series     []float64 `json:"series,omitempty"`
@@ -158,10 +174,7 @@ type Outcome struct {
 	// included.
 	Sent     []uint64 `json:"sent,omitempty"`
 	Received []uint64 `json:"received,omitempty"`
-	// Arrived is the rate at which messages were received, where the operation
-	// ends in receives.
-	Arrived  *Rate `json:"arrived,omitempty"`
-	LastMark byte  `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
+	LastMark byte     `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
 }
 
 // Progress is a live figure of a bandwidth test, or the share of a latency test.

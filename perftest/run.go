@@ -50,8 +50,10 @@ func (r *runner) exchange(ctx context.Context, ours Message, err error) (Message
 	theirs, chErr := r.ch.Exchange(ctx, ours)
 	switch {
 	case err != nil:
-		// Both may have failed of the same cause, as a link that went down; the
-		// initiator's own is the first one to look at.
+		// Of two failures, that nothing came is the other one's consequence.
+		if theirs.Failure != nil && r.result.Failure.Call == callWaiting {
+			r.result.Failure, r.result.Faulty = theirs.Failure, r.side.other()
+		}
 		if ctx.Err() != nil {
 			return theirs, ctx.Err()
 		}
@@ -149,14 +151,18 @@ func newStep(p *Plan, size int, initiator, responder Outcome, atInitiator, atRes
 	return s
 }
 
-// arrived is the rate of the datagrams that came.
+// arrived is the sender's rate, as far as the datagrams came.
 func arrived(sender, receiver Outcome) *Rate {
-	if receiver.Arrived == nil {
+	sent, got := sum(sender.Sent), sum(receiver.Received)
+	if sender.Rate == nil || sent == 0 {
 		return nil
 	}
-	r := *receiver.Arrived
-	if sent, got := sum(sender.Sent), sum(receiver.Received); sent > got {
+	r := *sender.Rate
+	if got < sent {
 		r.Lost = sent - got
+		share := float64(got) / float64(sent)
+		r.BytesPerSec *= share
+		r.MessagesPerSec *= share
 	}
 	return &r
 }

@@ -14,6 +14,8 @@ type End struct {
 	NewEngine func() Engine
 	// Counters reads the counters of a port and its NIC; nil: nothing does.
 	Counters func(ctx context.Context, l Local) []rdma.Counter
+	// Limits says what a port and its path to memory carry; nil: nothing does.
+	Limits func(ctx context.Context, l Local) Limits
 	// Version is the program's, for the other side.
 	Version string
 	// Simulated: the engine is a test double. The results say so.
@@ -81,7 +83,8 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 		return result, err
 	}
 	ours := e.compare(c.ctx, l, before)
-	if err := c.send(message{Finished: &finished{ID: id, Counters: ours}}); err != nil {
+	limits := e.limits(c.ctx, l)
+	if err := c.send(message{Finished: &finished{ID: id, Counters: ours, Limits: limits}}); err != nil {
 		return result, err
 	}
 	m, err := c.receive(c.ctx, c.timing.Step+c.timing.Grace, "its counters", func(m *message) bool {
@@ -91,7 +94,23 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 		return result, err
 	}
 	result.Counters = map[Side]SideCounters{side: ours, side.other(): m.Finished.Counters}
+	result.Limits = map[Side]Limits{side: limits, side.other(): m.Finished.Limits}
 	return result, nil
+}
+
+func (e *End) limits(ctx context.Context, l Local) Limits {
+	const unknown = "not looked at"
+	if e.Limits == nil {
+		return Limits{PCIeReason: unknown}
+	}
+	t := e.Timing.withDefaults()
+	limits, err := bounded(ctx, "looking at the path", t.Step, t.Grace, func(ctx context.Context) (Limits, error) {
+		return e.Limits(ctx, l), nil
+	})
+	if err != nil {
+		return Limits{PCIeReason: err.Error()}
+	}
+	return limits
 }
 
 func (e *End) readCounters(ctx context.Context, l Local, t Timing) []rdma.Counter {

@@ -75,8 +75,8 @@ type Topo struct {
 // Perf is the document of "gdrcheck perf".
 type Perf struct {
 	Header
-	// Verdict is Fail if a test failed or data arrived wrong, Pass otherwise:
-	// whether the figures are good enough is for checks to say.
-	Verdict checks.Verdict     `json:"verdict"`
-	Results []*perftest.Result `json:"results"`
+	Verdict  checks.Verdict     `json:"verdict"`
+	ExitCode int                `json:"exit_code"`
+	Findings []checks.Finding   `json:"findings"`
+	Results  []*perftest.Result `json:"results"`
 }

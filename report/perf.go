@@ -10,23 +10,18 @@ import (
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
-// NewPerf puts measurements into a document.
-func NewPerf(results []*perftest.Result, at time.Time, version string) *Perf {
+// NewPerf puts measurements and what the checks say of them into a document.
+func NewPerf(results []*perftest.Result, o checks.Outcome, at time.Time, version string) *Perf {
 	doc := &Perf{
 		Header: Header{
 			SchemaVersion: SchemaVersion, Kind: KindPerf, Tool: "gdrcheck", Version: version, CollectedAt: at, Origin: "live",
 		},
-		Verdict: checks.Pass,
-		Results: results,
-	}
-	if len(results) == 0 {
-		doc.Verdict = checks.Unknown
+		Verdict: o.Verdict, ExitCode: o.ExitCode,
+		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
+		Results:  results,
 	}
 	for _, r := range results {
-		doc.Simulated = doc.Simulated || r.Initiator.Double != "" || r.Responder.Double != ""
-		if !r.Good() {
-			doc.Verdict = checks.Fail
-		}
+		doc.Simulated = doc.Simulated || r.Simulated || r.Initiator.Double != "" || r.Responder.Double != ""
 	}
 	return doc
 }
@@ -44,6 +39,7 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 		}
 		p.perf(r)
 	}
+	p.perfVerdict(doc)
 	_, err := io.WriteString(w, p.String())
 	return err
 }
@@ -72,6 +68,28 @@ func (p *page) perf(r *perftest.Result) {
 	if f := r.Failure; f != nil {
 		p.para("  "+p.mark(checks.Fail)+" ", string(r.Faulty)+": "+f.Error())
 	}
+}
+
+// perfVerdict draws what the checks say.
+func (p *page) perfVerdict(doc *Perf) {
+	groups := group(doc.Findings)
+	for _, v := range []checks.Verdict{checks.Fail, checks.Warn} {
+		for _, g := range groups {
+			if g.verdict == v {
+				p.group(g)
+			}
+		}
+	}
+	p.notes(doc.Findings)
+	p.blank()
+	for _, f := range doc.Findings {
+		if f.Verdict == checks.Pass || f.Verdict == checks.Unknown {
+			p.para(p.paint(marks[f.Verdict].ink, p.mark(f.Verdict))+" ", fmt.Sprintf("%s, %s: %s", f.Check, f.Subject, f.Message))
+		}
+	}
+	p.blank()
+	e := checks.ExitOf(checks.Outcome{Verdict: doc.Verdict}.Result())
+	p.line(p.paint(bold, p.paint(marks[doc.Verdict].ink, strings.ToUpper(string(e.Result)))) + fmt.Sprintf("; exit code %d", doc.ExitCode))
 }
 
 func perfTitle(p *perftest.Plan) string {

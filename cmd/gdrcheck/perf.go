@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gdrcheck/gdrcheck/checks"
-	"github.com/gdrcheck/gdrcheck/internal/worker"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/report"
 )
@@ -32,6 +31,7 @@ type loopbackOptions struct {
 	Plan       planFlags
 	PeerDevice string
 	PeerPort   int
+	PeerCPU    int
 }
 
 func newPerfLoopbackCommand(s *streams, runF func(context.Context, *loopbackOptions) error) *cobra.Command {
@@ -62,6 +62,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 	addPlanFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
+	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
 	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same)")
 	return cmd
 }
@@ -78,32 +79,56 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 		b.Port = opts.PeerPort
 	}
 	b.Place++ // the next CPU: two loops on one would take turns
-	if a.CPU >= 0 {
-		b.CPU = -1
-	}
+	b.CPU = opts.PeerCPU
 	at := time.Now().UTC()
 	var results []*perftest.Result
 	for _, p := range opts.Plan.Plans {
-		r, err := perftest.Loopback(ctx, &worker.Perf{}, &worker.Perf{}, p, a, b, nil)
+		r, err := measureLoopback(ctx, opts.IO, p, a, b)
 		if err != nil {
 			return err
 		}
 		results = append(results, r)
 	}
-	return writePerf(opts.IO, &opts.Output, results, at)
+	return writePerf(ctx, opts.IO, &opts.Output, results, at)
 }
 
-// writePerf writes the document and ends with the exit code of its verdict.
-func writePerf(s *streams, o *outputs, results []*perftest.Result, at time.Time) error {
-	doc := report.NewPerf(results, at, readBuildInfo().Version)
-	err := o.write(s, func(w io.Writer, format string, style report.Style) error {
+func measureLoopback(ctx context.Context, s *streams, p perftest.Plan, a, b perftest.Local) (*perftest.Result, error) {
+	progress, end := newProgress(s, &p)
+	defer end()
+	beforeA, beforeB := perf.counters(ctx, a), perf.counters(ctx, b)
+	r, err := perftest.Loopback(ctx, perf.newEngine(), perf.newEngine(), p, a, b, progress)
+	if err != nil {
+		return r, err
+	}
+	r.Simulated = perf.simulated
+	r.Limits = map[perftest.Side]perftest.Limits{perftest.Initiator: perf.limits(ctx, a), perftest.Responder: perf.limits(ctx, b)}
+	r.Counters = map[perftest.Side]perftest.SideCounters{
+		perftest.Initiator: perftest.CompareCounters(beforeA, perf.counters(ctx, a)),
+		perftest.Responder: perftest.CompareCounters(beforeB, perf.counters(ctx, b)),
+	}
+	return r, nil
+}
+
+// writePerf has the checks judge the results, writes the document and ends with
+// the exit code of its verdict.
+func writePerf(ctx context.Context, s *streams, o *outputs, results []*perftest.Result, at time.Time) error {
+	m, err := perf.machine(ctx)
+	if err != nil {
+		return err
+	}
+	outcome, err := checks.Run(m, checks.Options{Only: []string{string(checks.AreaPerf)}, Results: results})
+	if err != nil {
+		return err
+	}
+	doc := report.NewPerf(results, outcome, at, readBuildInfo().Version)
+	err = o.write(s, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {
 			return report.JSON(w, doc)
 		}
 		return report.PerfTable(w, doc, style)
 	})
-	if err == nil && doc.Verdict != checks.Pass {
-		return verdictError{checks.ExitOf(checks.NotReady).Code}
+	if err == nil && doc.ExitCode != checks.ExitOf(checks.Ready).Code {
+		return verdictError{doc.ExitCode}
 	}
 	return err
 }

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gdrcheck/gdrcheck/internal/collect"
-	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/worker"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma"
@@ -20,74 +20,99 @@ import (
 // perfBackend is what moves data and tells of devices. Tests put a double here.
 type perfBackend struct {
 	newEngine func() perftest.Engine
-	// machine is what the results are judged against, and where devices are
-	// looked for; rdma is a part of it with the counters.
-	machine   func(ctx context.Context) (*topo.Machine, error)
-	rdma      func(ctx context.Context) (rdma.Facts, error)
+	// collect reads the machine: devices are looked for in it, and results
+	// judged against it. machine keeps it for a moment.
+	collect   func(ctx context.Context) (*topo.Machine, error)
+	read      func(ctx context.Context, device string, port int) []rdma.Counter
 	simulated bool
+
+	mu   sync.Mutex
+	last *topo.Machine
+	at   time.Time
 }
 
 // perf is this program's backend.
-var perf = perfBackend{
+var perf = &perfBackend{
 	newEngine: func() perftest.Engine { return &worker.Perf{} },
-	machine: func(ctx context.Context) (*topo.Machine, error) {
+	collect: func(ctx context.Context) (*topo.Machine, error) {
 		o := sourceOptions{Timeout: defaultTimeout}
 		m, _, err := o.machine(ctx, collect.Topology())
 		return m, err
 	},
-	rdma: func(ctx context.Context) (rdma.Facts, error) {
+	read: func(ctx context.Context, device string, port int) []rdma.Counter {
 		src, err := (&sourceOptions{}).open()
 		if err != nil {
-			return rdma.Facts{}, err
+			return nil
 		}
-		return rdma.Collect(ctx, filesOnly{src}, nil, rdma.Options{}), nil
+		return rdma.ReadCounters(ctx, src, device, port)
 	},
 }
 
-// filesOnly asks no library: what is read around a test takes no time.
-type filesOnly struct{ fact.Source }
-
-// Ask implements fact.Source.
-func (f filesOnly) Ask(ctx context.Context, name string, args ...string) ([]fact.Record, error) {
-	if name != fact.AskFiles {
-		return nil, fact.ErrNotCollected
+// machine is what collect read, not long ago.
+func (b *perfBackend) machine(ctx context.Context) (*topo.Machine, error) {
+	const fresh = 10 * time.Second // a test asks several times
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last != nil && time.Since(b.at) < fresh {
+		return b.last, nil
 	}
-	return f.Source.Ask(ctx, name, args...)
+	return b.refresh(ctx)
+}
+
+// refresh reads the machine anew. b.mu is held.
+func (b *perfBackend) refresh(ctx context.Context) (*topo.Machine, error) {
+	m, err := b.collect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() == nil && len(m.Problems) == 0 { // what was cut short is not to be kept
+		b.last, b.at = m, time.Now()
+	}
+	return m, nil
 }
 
 func (b *perfBackend) end(t perftest.Timing) perftest.End {
 	return perftest.End{
-		NewEngine: b.newEngine, Counters: b.counters,
+		NewEngine: b.newEngine, Counters: b.counters, Limits: b.limits,
 		Version: readBuildInfo().Version, Simulated: b.simulated, Timing: t,
 	}
 }
 
+// limits says what a port and its path to the host's memory carry.
+func (b *perfBackend) limits(ctx context.Context, l perftest.Local) perftest.Limits {
+	m, err := b.machine(ctx)
+	if err != nil {
+		return perftest.Limits{PCIeReason: err.Error()}
+	}
+	g := topo.New(m)
+	d, ok := g.Device(l.Device)
+	if !ok || d.RDMA == nil {
+		return perftest.Limits{PCIeReason: "no device " + l.Device}
+	}
+	path, _ := g.HostPath(d.ID)
+	out := perftest.Limits{
+		PCIeBytesPerSec: path.CeilingBytesPerSec, PCIeReason: path.CeilingReason, LimitedBy: path.LimitedBy,
+		Software: d.RDMA.Software,
+	}
+	for _, p := range d.RDMA.Ports {
+		if p.Number == l.Port {
+			out.PortBytesPerSec = p.Rate.V.BitsPerSec / 8
+		}
+	}
+	return out
+}
+
 // counters reads those of a port and of its NIC.
 func (b *perfBackend) counters(ctx context.Context, l perftest.Local) []rdma.Counter {
-	facts, err := b.rdma(ctx)
-	if err != nil {
-		return nil
-	}
-	for i := range facts.Devices {
-		d := &facts.Devices[i]
-		if d.Name != l.Device {
-			continue
-		}
-		list := slices.Clone(d.HWCounters)
-		for _, p := range d.Ports {
-			if p.Number == l.Port {
-				list = append(list, p.Counters...)
-			}
-		}
-		return list
-	}
-	return nil
+	return b.read(ctx, l.Device, l.Port)
 }
 
 // device finds what a name means: "mlx5_0", "mlx5_0/2", or where it is empty
 // the first device that can be measured.
 func (b *perfBackend) device(ctx context.Context, name string) (perftest.Local, error) {
-	m, err := b.machine(ctx)
+	b.mu.Lock()
+	m, err := b.refresh(ctx) // a port may have come up just now
+	b.mu.Unlock()
 	if err != nil {
 		return perftest.Local{}, err
 	}
@@ -125,6 +150,9 @@ func chooseDevice(m *topo.Machine, name string) (perftest.Local, error) {
 		}
 	}
 	switch {
+	case len(names) == 0 && len(m.Problems) > 0:
+		p := m.Problems[0]
+		return perftest.Local{}, fmt.Errorf("cannot tell which RDMA devices there are: %s could not be collected: %s", p.Part, p.Reason)
 	case len(names) == 0:
 		return perftest.Local{}, errors.New("there is no RDMA device here")
 	case device != "":

@@ -94,7 +94,7 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 		results = append(results, r)
 	}
 	_ = s.Close() // before the rest: the server has others to serve
-	return writePerf(opts.IO, &opts.Output, results, at)
+	return writePerf(ctx, opts.IO, &opts.Output, results, at)
 }
 
 func (o *perfClientOptions) measure(s *perftest.Session, p *perftest.Plan, l perftest.Local) (*perftest.Result, error) {

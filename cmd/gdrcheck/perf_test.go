@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,25 +23,19 @@ import (
 // memory. Only the program that the scripts run, which is this test's, knows it.
 const doubleEnv = "GDRCHECK_TEST_DOUBLE"
 
-// doubleBackend is a node with one RDMA device, which is a double.
-func doubleBackend(dir string) perfBackend {
-	facts := func(context.Context) (rdma.Facts, error) {
-		port := func(n int, state string) rdma.Port {
-			return rdma.Port{Number: n, State: fact.Of(state, "state"), Counters: []rdma.Counter{
-				{Name: "link_downed", Value: fact.Of[uint64](0, "link_downed")},
-			}}
-		}
-		return rdma.Facts{Devices: []rdma.Device{
-			{Name: perfdouble.Device, Ports: []rdma.Port{port(1, "DOWN"), port(2, "ACTIVE")}},
-			{Name: "down0", Ports: []rdma.Port{port(1, "DOWN")}},
-		}}, nil
-	}
-	return perfBackend{
+// doubleBackend is a node with two RDMA devices, of which one is a double.
+func doubleBackend(dir string) *perfBackend {
+	port := func(n int, state string) rdma.Port { return rdma.Port{Number: n, State: fact.Of(state, "state")} }
+	return &perfBackend{
 		newEngine: func() perftest.Engine { return &perfdouble.Engine{Dir: dir} },
-		rdma:      facts,
-		machine: func(ctx context.Context) (*topo.Machine, error) {
-			f, err := facts(ctx)
-			return &topo.Machine{RDMA: f, Origin: "live", Simulated: true, CollectedAt: time.Now().UTC()}, err
+		collect: func(context.Context) (*topo.Machine, error) {
+			return &topo.Machine{Origin: "live", Simulated: true, CollectedAt: time.Now().UTC(), RDMA: rdma.Facts{Devices: []rdma.Device{
+				{Name: perfdouble.Device, Ports: []rdma.Port{port(1, "DOWN"), port(2, "ACTIVE")}},
+				{Name: "down0", Ports: []rdma.Port{port(1, "DOWN")}},
+			}}}, nil
+		},
+		read: func(context.Context, string, int) []rdma.Counter {
+			return []rdma.Counter{{Name: "link_downed", Value: fact.Of[uint64](0, "link_downed")}}
 		},
 		simulated: true,
 	}
@@ -97,6 +92,29 @@ func TestChooseDevice(t *testing.T) {
 		}
 	}
 	if _, err := chooseDevice(&topo.Machine{}, ""); err == nil || err.Error() != "there is no RDMA device here" {
+		t.Errorf("%v", err)
+	}
+}
+
+// A collection that was cut short is not kept for the next test.
+func TestMachineIsKept(t *testing.T) {
+	var collected int
+	problem := []topo.Problem{{Part: "rdma", Reason: "cut short"}}
+	b := &perfBackend{collect: func(context.Context) (*topo.Machine, error) {
+		collected++
+		return &topo.Machine{Problems: problem}, nil
+	}}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = b.machine(t.Context()) // has a problem
+	problem = nil
+	_, _ = b.machine(gone)
+	_, _ = b.machine(t.Context())
+	if _, _ = b.machine(t.Context()); collected != 3 {
+		t.Errorf("collected %d times, want 3", collected)
+	}
+	m := &topo.Machine{Problems: []topo.Problem{{Part: "rdma", Reason: "cut short"}}}
+	if _, err := chooseDevice(m, ""); err == nil || !strings.Contains(err.Error(), "rdma could not be collected: cut short") {
 		t.Errorf("%v", err)
 	}
 }

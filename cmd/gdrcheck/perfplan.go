@@ -106,7 +106,8 @@ func (p *planFlags) apply(cmd *cobra.Command, plan *perftest.Plan) {
 	set := p.set
 	plan.Transport, plan.RelaxedOrdering, plan.Seed = perftest.Transport(p.transport), !p.noRelaxed, rand.Uint64()
 	plan.IdleNs, plan.IntervalNs = int64(p.idle), int64(p.interval)
-	plan.RecvDepth, plan.Events, plan.MTUBytes = set.RecvDepth, set.Events, set.MTUBytes
+	plan.RecvDepth, plan.MTUBytes = set.RecvDepth, set.MTUBytes
+	plan.Events = set.Events
 	plan.ServiceLevel, plan.TrafficClass = set.ServiceLevel, set.TrafficClass
 	plan.RetryCount, plan.RNRRetry, plan.TimeoutExponent = set.RetryCount, set.RNRRetry, set.TimeoutExponent
 	if plan.Measure == perftest.Bandwidth {

@@ -26,6 +26,7 @@ var initScript []byte
 var programs = []string{
 	"ip", "rdma", "setpci", "lspci", "lstopo-no-graphics", "ibv_devinfo",
 	"setpriv", "mkfs.ext4", "fsfreeze", "modprobe",
+	"ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat",
 }
 
 // modules are loaded at boot, in this order.

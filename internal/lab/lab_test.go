@@ -28,6 +28,11 @@ const bootLimit = 5 * time.Minute
 // and returns the directory of what the guest wrote.
 func boot(t *testing.T, g Guest) string {
 	t.Helper()
+	return bootFor(t, g, bootLimit)
+}
+
+func bootFor(t *testing.T, g Guest, limit time.Duration) string {
+	t.Helper()
 	if os.Getenv("GDRCHECK_LAB") != "1" {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("CI must boot the virtual node: set GDRCHECK_LAB=1, as make test does")
@@ -54,7 +59,7 @@ func boot(t *testing.T, g Guest) string {
 		t.Fatalf("cc: %v\n%s", err, out)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	start := time.Now()
 	res, err := Run(ctx, g)

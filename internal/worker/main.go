@@ -44,7 +44,7 @@ func Main() int {
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, stdin)
-		os.Exit(0)
+		leave()
 	}()
 	s := &session{out: bufio.NewWriterSize(out, 64<<10), skip: map[string]bool{}}
 	if jsonErr != nil {
@@ -112,9 +112,12 @@ func (s *session) send(m message) {
 // flush sends what is buffered. A failed write means that the parent is gone.
 func (s *session) flush() {
 	if s.out.Flush() != nil {
-		os.Exit(0)
+		leave()
 	}
 }
+
+// leave ends a worker whose parent is gone, and all that it holds with it.
+func leave() { os.Exit(0) }
 
 // at names the call that comes next, should it hang or crash.
 func (s *session) at(call string) {

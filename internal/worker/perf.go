@@ -53,7 +53,6 @@ const (
 type Perf struct {
 	p    *process
 	plan perftest.Plan
-	own  perftest.Outcome
 }
 
 var _ perftest.Engine = (*Perf)(nil)

@@ -32,7 +32,7 @@ func perfMain(stdin *bufio.Reader, out io.Writer) {
 		for {
 			line, err := stdin.ReadBytes('\n')
 			if err != nil || len(line) > maxRequestBytes {
-				os.Exit(0) // the parent is gone, and what this end holds goes with us
+				leave()
 			}
 			commands <- line
 		}
@@ -61,7 +61,7 @@ func (e *perfEnd) send(r perfReply) {
 	defer e.mu.Unlock()
 	_, _ = e.out.Write(append(b, '\n'))
 	if e.out.Flush() != nil {
-		os.Exit(0)
+		leave()
 	}
 }
 

@@ -100,7 +100,6 @@ static ALWAYS_INLINE int post_recv(struct gdr_session *s, struct gdr_qp *q)
 /* The last message says so to a receiver. */
 static void say_end(struct gdr_session *s, struct ibv_send_wr *wr, uint32_t imm)
 {
-	wr->next = NULL;
 	wr->imm_data = imm;
 	if (s->c.op == GDR_SEND)
 		wr->opcode = IBV_WR_SEND_WITH_IMM;
@@ -121,7 +120,8 @@ static ALWAYS_INLINE int post(struct gdr_session *s, struct gdr_qp *q, uint32_t 
 	}
 	q->posted += n;
 	q->unsignalled += n;
-	if (__builtin_expect(q->posted == q->goal, 0))
+	s->posted += n;
+	if (__builtin_expect(q->posted == q->goal && !s->warming, 0))
 		say_end(s, tail, GDR_IMM_END);
 	if (q->unsignalled >= s->step.moderation || q->posted == q->goal) {
 		tail->send_flags |= IBV_SEND_SIGNALED;
@@ -130,14 +130,24 @@ static ALWAYS_INLINE int post(struct gdr_session *s, struct gdr_qp *q, uint32_t 
 	} else {
 		tail->send_flags &= ~(unsigned int)IBV_SEND_SIGNALED;
 	}
+	if (__builtin_expect(n < s->c.post_list, 0))
+		tail->next = NULL;
 	rc = ibv_post_send(q->qp, q->wr, &bad);
+	if (__builtin_expect(n < s->c.post_list, 0)) { /* the next list goes on behind it */
+		tail->next = &q->wr[n];
+		tail->send_flags &= ~(unsigned int)IBV_SEND_SIGNALED;
+	}
 	return __builtin_expect(rc, 0) ? post_failed(s, "ibv_post_send", q, rc) : 0;
 }
 
-/* A window being filled. */
+/* The window being filled. It opens a margin after the measured part begins,
+ * and leaves out all that had been posted by then: what completes later may have
+ * been through already, and only this thread late in seeing it. */
 struct track {
 	struct gdr_window *w;
-	uint64_t open_at, close_at, warm, base, next, interval;
+	uint64_t start, done0; /* of the measured part */
+	uint64_t open_at, close_at, end, next, interval;
+	uint64_t base, closed; /* messages at its opening and its close */
 	uint32_t at;
 	int open;
 };
@@ -145,50 +155,61 @@ struct track {
 static struct track track(struct gdr_session *s, struct gdr_window *w, uint64_t start)
 {
 	struct track t = {
-		.w = w, .open_at = start, .close_at = NEVER,
-		.warm = s->step.warm_up * s->c.qps, .interval = cycles_of(s, s->step.interval_ns),
+		.w = w, .start = start, .done0 = w->total, .open_at = start, .close_at = NEVER, .end = NEVER,
+		.interval = cycles_of(s, s->step.interval_ns),
 	};
 
-	w->first = w->last = start;
 	if (s->step.duration_ns) {
 		t.open_at = start + cycles_of(s, s->step.margin_ns);
-		t.close_at = start + cycles_of(s, s->step.duration_ns - s->step.margin_ns);
+		t.end = start + cycles_of(s, s->step.duration_ns);
+		t.close_at = t.end - cycles_of(s, s->step.margin_ns);
 	}
 	return t;
 }
 
-static ALWAYS_INLINE void count(struct track *t, uint64_t n, uint64_t now)
+/* n messages completed by now. At the poll before this one, at the time of
+ * before, posted messages had been handed over. */
+static ALWAYS_INLINE void count(struct track *t, uint64_t n, uint64_t posted, uint64_t before, uint64_t now)
 {
 	struct gdr_window *w = t->w;
 
-	w->total += n;
-	if (t->open && now <= t->close_at) {
-		while (now >= t->next && t->at < SERIES_MAX) {
-			t->at++;
-			t->next += t->interval;
-		}
-		w->series[t->at] += n;
-		w->last = now;
-		w->messages += n;
-		return;
-	}
-	if (!t->open && w->total >= t->warm && now >= t->open_at) {
+	if (!t->open && before >= t->open_at) {
 		t->open = 1;
-		w->first = w->last = now;
-		t->next = now + t->interval;
+		t->base = posted;
+		w->first = before;
+		t->next = before + t->interval;
 	}
+	w->total += n;
+	w->final = now;
+	if (!t->open || now > t->close_at)
+		return;
+	while (now >= t->next && t->at < SERIES_MAX) {
+		t->at++;
+		t->next += t->interval;
+	}
+	w->series[t->at] += n;
+	w->last = now;
+	t->closed = w->total;
 }
 
-/* A test too short for a window counts from its first post on. */
-static void finish(struct track *t, uint64_t start, uint64_t now)
+/* Where the messages left out would weigh, as in a test by count, all of the
+ * measured part is the window: from its first post, on an empty queue, to its
+ * last completion. */
+static void finish(struct track *t, const struct gdr_session *s)
 {
-	t->w->intervals = t->at;
-	if (t->w->messages)
+	enum { WEIGHS = 50 };
+	struct gdr_window *w = t->w;
+	uint64_t inflight = (uint64_t)s->c.depth * s->c.qps;
+
+	w->intervals = t->at;
+	if (s->step.duration_ns && t->open && t->closed > t->base && t->closed - t->base >= WEIGHS * inflight) {
+		w->messages = t->closed - t->base;
 		return;
-	t->w->first = start;
-	t->w->last = now;
-	t->w->messages = t->w->total;
-	t->w->intervals = 0;
+	}
+	w->from_start = s->step.duration_ns != 0;
+	w->first = t->start;
+	w->last = w->final;
+	w->messages = w->total - t->done0;
 }
 
 struct sleeper {
@@ -301,52 +322,81 @@ static ALWAYS_INLINE int received(struct gdr_session *s, const struct ibv_wc *wc
 	return 0;
 }
 
+static void clear(struct gdr_window *w)
+{
+	uint64_t *series = w->series;
+
+	memset(series, 0, (SERIES_MAX + 1) * sizeof(*series));
+	memset(w, 0, sizeof(*w));
+	w->series = series;
+}
+
+/* The messages that are not measured go first, and the queue runs empty. */
+static void warm_up(struct gdr_session *s)
+{
+	uint32_t i;
+
+	s->warming = s->step.warm_up > 0;
+	for (i = 0; s->warming && i < s->c.qps; i++)
+		s->qps[i].goal = s->step.warm_up;
+}
+
+static void begin(struct gdr_session *s)
+{
+	uint32_t i;
+
+	s->warming = 0;
+	for (i = 0; i < s->c.qps; i++)
+		s->qps[i].goal = s->step.messages ? s->step.messages + s->step.warm_up : NEVER;
+}
+
 static ALWAYS_INLINE int bandwidth(struct gdr_session *s, const int sending, const int receiving, const int rdma)
 {
 	struct ibv_wc *wc = s->wc;
 	uint32_t sent_out = 0, got_all = 0;
 	struct sleeper z = { 0 };
 	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), silence = cycles_of(s, UD_SILENCE_NS);
-	uint64_t start = gdr_cycles(), now = start, last = start;
-	uint64_t end = sending && s->step.duration_ns ? start + cycles_of(s, s->step.duration_ns) : NEVER;
-	struct track out = track(s, &s->sent, start), in = track(s, &s->got, start);
-	uint64_t arrived = 0;
+	uint64_t now = gdr_cycles(), last = now, polled = now, posted = 0, arrived = 0;
+	struct track t = track(s, &s->sent, now);
 
+	if (sending)
+		warm_up(s);
 	while ((sending && sent_out < s->c.qps) || (receiving && got_all < s->c.qps)) {
 		int n = 0, m = 0;
 
 		if (sending) {
+			uint64_t before = polled, handed_over = posted;
+
 			if (post_room(s, rdma))
 				return -1;
 			n = ibv_poll_cq(s->send_cq, POLL, wc);
 			if (good(s, n, wc))
 				return -1;
-			now = gdr_cycles();
+			polled = now = gdr_cycles();
+			posted = s->posted;
 			if (n) {
-				count(&out, completed(s, wc, n, &sent_out), now);
+				count(&t, completed(s, wc, n, &sent_out), handed_over, before, now);
 				__atomic_store_n(&s->progress, s->sent.total, __ATOMIC_RELAXED);
 			}
-			if (__builtin_expect(now >= end, 0)) {
+			if (__builtin_expect(s->warming && sent_out == s->c.qps, 0)) {
+				begin(s);
+				sent_out = 0;
+				clear(&s->sent);
+				s->sent.total = s->posted;
+				t = track(s, &s->sent, polled = now = gdr_cycles());
+			}
+			if (__builtin_expect(now >= t.end && !s->warming, 0)) {
 				last_call(s);
-				end = NEVER;
+				t.end = NEVER;
 			}
 		}
 		if (receiving) {
-			uint64_t sum = 0;
-
 			m = ibv_poll_cq(s->recv_cq, POLL, wc);
-			if (good(s, m, wc) || received(s, wc, m, &got_all, &sum))
+			if (good(s, m, wc) || received(s, wc, m, &got_all, &arrived))
 				return -1;
 			now = gdr_cycles();
-			if (m) {
-				if (!arrived) { /* the receiver's clock starts with the first message */
-					arrived = now;
-					in = track(s, &s->got, now);
-				}
-				count(&in, sum, now);
-				if (!sending)
-					__atomic_store_n(&s->progress, s->got.total, __ATOMIC_RELAXED);
-			}
+			if (m && !sending)
+				__atomic_store_n(&s->progress, arrived, __ATOMIC_RELAXED);
 		}
 		if (n || m) {
 			last = now;
@@ -360,9 +410,8 @@ static ALWAYS_INLINE int bandwidth(struct gdr_session *s, const int sending, con
 		if (s->c.events && rest(s, &z))
 			return -1;
 	}
-	now = gdr_cycles();
-	finish(&out, start, now);
-	finish(&in, arrived, last);
+	if (sending)
+		finish(&t, s);
 	return 0;
 }
 
@@ -380,6 +429,7 @@ static int repeat_end(struct gdr_session *s)
 			int rc;
 
 			say_end(s, q->wr, IMM_END_AGAIN);
+			q->wr->next = NULL;
 			q->wr->send_flags |= IBV_SEND_SIGNALED;
 			q->wr->wr_id = i;
 			rc = ibv_post_send(q->qp, q->wr, &bad);
@@ -452,32 +502,29 @@ static ALWAYS_INLINE uint64_t stamp(struct gdr_session *s, uint64_t i, uint64_t 
 {
 	uint64_t t = gdr_cycles();
 
-	if (i > s->step.warm_up) {
+	if (i > s->step.warm_up)
 		s->samples[s->samples_n++] = t - prev;
-		__atomic_store_n(&s->progress, s->samples_n, __ATOMIC_RELAXED);
-	}
+	__atomic_store_n(&s->progress, i, __ATOMIC_RELAXED);
 	return t;
 }
 
-static ALWAYS_INLINE int is_last(const struct gdr_session *s, uint64_t i, uint64_t now, uint64_t end)
+/* The time of a test by duration begins when the warm-up is over. */
+static ALWAYS_INLINE int is_last(const struct gdr_session *s, uint64_t i, uint64_t now, uint64_t *end)
 {
-	return i + 1 == s->qps[0].goal || now >= end || s->samples_n + 2 >= s->samples_cap;
-}
-
-static uint64_t end_of(const struct gdr_session *s, uint64_t start)
-{
-	return s->step.duration_ns ? start + cycles_of(s, s->step.duration_ns) : NEVER;
+	if (__builtin_expect(i == s->step.warm_up, 0) && s->step.duration_ns)
+		*end = now + cycles_of(s, s->step.duration_ns);
+	return i + 1 == s->qps[0].goal || now >= *end || s->samples_n + 2 >= s->samples_cap;
 }
 
 static int latency_read(struct gdr_session *s)
 {
 	struct gdr_qp *q = s->qps;
-	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = end_of(s, t), i;
+	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = NEVER, i;
 	int last = 0;
 
 	for (i = 0; !last; i++) {
 		t = stamp(s, i, t);
-		last = is_last(s, i, t, end);
+		last = is_last(s, i, t, &end);
 		if (post(s, q, 1, 1) || await(s, s->send_cq, s->wc, idle_cycles))
 			return -1;
 		q->completed++;
@@ -495,7 +542,7 @@ static ALWAYS_INLINE uint8_t next_mark(uint8_t mark, uint64_t off)
 static int latency_write(struct gdr_session *s)
 {
 	struct gdr_qp *q = s->qps;
-	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = end_of(s, t), i;
+	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = NEVER, i;
 	volatile uint8_t *src = (uint8_t *)s->mem.addr + s->step.size - 1;
 	const volatile uint8_t *dst = (uint8_t *)s->mem.addr + s->dst + s->step.size - 1;
 	uint8_t mark = 0;
@@ -509,9 +556,10 @@ static int latency_write(struct gdr_session *s)
 			last = await_mark(s, dst + off, mark, idle_cycles);
 			if (last < 0)
 				return -1;
+			__atomic_store_n(&s->progress, i, __ATOMIC_RELAXED);
 		} else {
 			t = stamp(s, i, t);
-			last = is_last(s, i, t, end);
+			last = is_last(s, i, t, &end);
 		}
 		src[off] = last ? GDR_MARK_END : mark;
 		if (post(s, q, 1, 1) || await(s, s->send_cq, s->wc, idle_cycles))
@@ -527,7 +575,9 @@ static int latency_write(struct gdr_session *s)
 	return 0;
 }
 
-/* Waits for a message and posts another receive in its place; 1: it was the last. */
+/* Waits for a message; 1: it was the last. Another receive takes its place at
+ * once only where there is no second one: else that can wait until the answer
+ * is on its way. */
 static ALWAYS_INLINE int await_message(struct gdr_session *s, struct gdr_qp *q, uint64_t idle_cycles)
 {
 	int end;
@@ -536,13 +586,13 @@ static ALWAYS_INLINE int await_message(struct gdr_session *s, struct gdr_qp *q, 
 		return -1;
 	end = s->wc->wc_flags & IBV_WC_WITH_IMM && s->wc->imm_data == GDR_IMM_END;
 	q->received++;
-	return post_recv(s, q) ? -1 : end;
+	return s->c.recv_depth < 2 && post_recv(s, q) ? -1 : end;
 }
 
 static ALWAYS_INLINE int latency_message(struct gdr_session *s, const int rdma)
 {
 	struct gdr_qp *q = s->qps;
-	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = end_of(s, t), i;
+	uint64_t idle_cycles = cycles_of(s, s->c.idle_ns), t = gdr_cycles(), end = NEVER, i;
 	int last = 0;
 
 	for (i = 0; !last; i++) {
@@ -550,13 +600,18 @@ static ALWAYS_INLINE int latency_message(struct gdr_session *s, const int rdma)
 			last = await_message(s, q, idle_cycles);
 			if (last < 0)
 				return -1;
+			__atomic_store_n(&s->progress, i, __ATOMIC_RELAXED);
 		} else {
 			t = stamp(s, i, t);
-			last = is_last(s, i, t, end);
+			last = is_last(s, i, t, &end);
 		}
 		if (last)
 			q->goal = q->posted + 1; /* so that this one says the end */
-		if (post(s, q, 1, rdma) || await(s, s->send_cq, s->wc, idle_cycles))
+		if (post(s, q, 1, rdma))
+			return -1;
+		if (s->c.recv_depth >= 2 && (i || !s->c.initiator) && post_recv(s, q))
+			return -1;
+		if (await(s, s->send_cq, s->wc, idle_cycles))
 			return -1;
 		q->completed++;
 		if (s->c.initiator && await_message(s, q, idle_cycles) < 0)
@@ -696,18 +751,7 @@ static int make_room(struct gdr_session *s)
 	}
 	if (!s->sent.series)
 		s->sent.series = calloc(SERIES_MAX + 1, sizeof(uint64_t));
-	if (!s->got.series)
-		s->got.series = calloc(SERIES_MAX + 1, sizeof(uint64_t));
-	return s->sent.series && s->got.series ? 0 : gdr_fail(s, "calloc", ENOMEM);
-}
-
-static void clear(struct gdr_window *w)
-{
-	uint64_t *series = w->series;
-
-	memset(series, 0, (SERIES_MAX + 1) * sizeof(*series));
-	memset(w, 0, sizeof(*w));
-	w->series = series;
+	return s->sent.series ? 0 : gdr_fail(s, "calloc", ENOMEM);
 }
 
 int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step)
@@ -727,7 +771,8 @@ int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step)
 	if (drain(s, s->send_cq) || drain(s, s->recv_cq) || make_room(s) || gdr_fill(s))
 		return -1;
 	clear(&s->sent);
-	clear(&s->got);
+	s->posted = 0;
+	s->warming = 0;
 	s->samples_n = 0;
 	s->last_mark = 0;
 	__atomic_store_n(&s->progress, 0, __ATOMIC_RELAXED);

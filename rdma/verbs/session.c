@@ -418,7 +418,6 @@ void gdr_session_close(struct gdr_session *s)
 	free(s->wc);
 	free(s->samples);
 	free(s->sent.series);
-	free(s->got.series);
 	free(s);
 }
 

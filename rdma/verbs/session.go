@@ -38,9 +38,17 @@ var ops = map[perftest.Operation]C.int{
 // test double to load, or empty; memory is a struct gdr_mem_ops * of package
 // mem. What was opened is closed again on an error, which is a *perftest.Failure.
 func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
-	table, err := load(cmp.Or(library, soname))
+	const byteMax = 255
+	if l.Port < 1 || l.Port > byteMax || l.GIDIndex > byteMax || l.PKeyIndex < 0 || l.PKeyIndex > 1<<16-1 {
+		return nil, perftest.Endpoint{}, &perftest.Failure{
+			Call: "open", Subject: l.Device,
+			Cause: fmt.Sprintf("port %d, GID index %d and P_Key index %d: want 1 to 255, up to 255, and 0 to 65535", l.Port, l.GIDIndex, l.PKeyIndex),
+		}
+	}
+	library = cmp.Or(library, soname)
+	table, err := load(library)
 	if err != nil {
-		return nil, perftest.Endpoint{}, loadFailure(err)
+		return nil, perftest.Endpoint{}, loadFailure(library, err)
 	}
 	name := C.CString(l.Device)
 	defer C.free(unsafe.Pointer(name))
@@ -61,8 +69,8 @@ func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Loc
 	return s, e, nil
 }
 
-func loadFailure(err error) error {
-	f := &perftest.Failure{Call: "dlopen " + soname, Cause: err.Error(), Check: "reinstall libibverbs (rdma-core)"}
+func loadFailure(library string, err error) error {
+	f := &perftest.Failure{Call: "dlopen " + library, Cause: err.Error(), Check: "reinstall libibverbs (rdma-core)"}
 	if errors.Is(err, fs.ErrNotExist) {
 		f.Cause, f.Check = "the library is not installed", "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (RHEL)"
 	}
@@ -91,6 +99,9 @@ func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
 		Device: s.local.Device, Port: s.local.Port, LID: uint16(s.s.port.lid),
 		MTUBytes: mtuBytes(int(s.s.port.active_mtu)), MaxReads: int(s.s.device.max_qp_rd_atom),
 		Firmware: C.GoString(&s.s.device.fw_ver[0]), CPU: s.local.CPU,
+	}
+	if err := transport(int(s.s.ctx.device.transport_type), s.local.Device); err != nil {
+		return e, err
 	}
 	if st := int(s.s.port.state); st != C.IBV_PORT_ACTIVE {
 		return e, &perftest.Failure{
@@ -126,6 +137,22 @@ func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
 		e.Notes = append(e.Notes, fmt.Sprintf("the device inlines %d bytes at most, not the %d asked for", s.s.max_inline, want))
 	}
 	return e, nil
+}
+
+// transport refuses devices whose queue pairs are connected in other ways.
+func transport(typ int, device string) error {
+	f := &perftest.Failure{Call: "ibv_create_qp", Subject: device, Errno: int(syscall.EOPNOTSUPP)}
+	switch typ {
+	case C.IBV_TRANSPORT_IB: // RoCE and Soft-RoCE too
+		return nil
+	case C.IBV_TRANSPORT_IWARP:
+		f.Cause, f.Check = "this is an iWARP device, whose queue pairs only the connection manager connects: not supported here", "rping or linux-rdma/perftest with -R"
+	case C.IBV_TRANSPORT_UNSPECIFIED:
+		f.Cause, f.Check = "this device has a transport of its own, as EFA's SRD: not supported here", "on EFA: fi_pingpong and fi_rdm_bw of libfabric"
+	default:
+		f.Cause = fmt.Sprintf("a device of transport type %d: not supported here", typ)
+	}
+	return f
 }
 
 func (s *Session) qps() []C.struct_gdr_qp { return unsafe.Slice(s.s.qps, s.plan.QPs) }
@@ -238,7 +265,7 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 		o.Latency, err = perftest.NewLatencyDist(s.samples(n))
 		return o, err
 	}
-	o.Rate, o.Arrived = s.rate(&s.s.sent, size), s.rate(&s.s.got, size)
+	o.Rate = s.rate(&s.s.sent, size)
 	return o, nil
 }
 
@@ -261,7 +288,7 @@ func (s *Session) rate(w *C.struct_gdr_window, size int) *perftest.Rate {
 		return nil
 	}
 	const ns = 1e9
-	r := &perftest.Rate{Messages: uint64(w.messages), WindowNs: window, CPUNs: float64(s.s.cpu_ns)}
+	r := &perftest.Rate{Messages: uint64(w.messages), WindowNs: window, CPUNs: float64(s.s.cpu_ns), FromStart: w.from_start != 0}
 	r.MessagesPerSec = float64(r.Messages) * ns / window
 	r.BytesPerSec = r.MessagesPerSec * float64(size)
 	counts := unsafe.Slice(w.series, int(w.intervals))

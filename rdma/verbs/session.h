@@ -49,13 +49,14 @@ struct gdr_step {
 	uint32_t moderation;
 };
 
-/* Completions of one direction, within its window. */
+/* Completed sends, within a window. */
 struct gdr_window {
 	uint64_t first, last; /* cycles of the polls that open and close it */
-	uint64_t messages;    /* completed after first, up to last */
-	uint64_t total;       /* of the whole step, warm-up included */
+	uint64_t messages;    /* completed in it */
+	uint64_t total, final; /* of the whole step, warm-up included; cycles of the last one */
 	uint64_t *series;     /* messages in each interval */
 	uint32_t intervals;   /* whole ones in series */
+	int from_start;       /* a test by time too short for margins: all is counted */
 };
 
 struct gdr_qp {
@@ -99,14 +100,16 @@ struct gdr_session {
 	uint64_t peer_dst;     /* where the peer's destinations start */
 	uint32_t max_inline;
 
-	struct gdr_window sent, got;
+	struct gdr_window sent;
+	uint64_t posted; /* on all QPs in this step */
+	int warming;     /* the warm-up is under way */
 	uint64_t *samples; /* cycles of a round trip each */
 	uint64_t samples_cap, samples_n;
 	double ns_per_cycle;
 	uint64_t cycles0, ns0; /* the clocks at setup */
 	double cpu_ns;         /* of the measuring thread in the last run */
 	uint8_t last_mark;     /* of a write latency test */
-	uint64_t progress;     /* messages completed; read by another thread */
+	uint64_t progress;     /* messages that are through; read by another thread */
 	int used;              /* a step was run on these QPs */
 };
 

@@ -6,6 +6,7 @@
 
 #undef ibv_get_device_list
 #undef ibv_query_port
+#undef ibv_reg_mr
 
 static struct ibv_device dev = { .name = "stub0" };
 static struct ibv_context ctx;
@@ -65,3 +66,18 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *p, uint64_t off, size_t len, uin
 	return NULL;
 }
 #endif
+
+/* What every library has, and a probe does not call. */
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *p, void *a, size_t n, int access) { (void)p, (void)a, (void)n, (void)access; return NULL; }
+int ibv_query_gid(struct ibv_context *c, uint8_t n, int i, union ibv_gid *g) { (void)c, (void)n, (void)i, (void)g; return -1; }
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c) { (void)c; return NULL; }
+int ibv_destroy_comp_channel(struct ibv_comp_channel *c) { (void)c; return 0; }
+struct ibv_cq *ibv_create_cq(struct ibv_context *c, int n, void *o, struct ibv_comp_channel *ch, int v) { (void)c, (void)n, (void)o, (void)ch, (void)v; return NULL; }
+int ibv_destroy_cq(struct ibv_cq *c) { (void)c; return 0; }
+int ibv_get_cq_event(struct ibv_comp_channel *c, struct ibv_cq **q, void **o) { (void)c, (void)q, (void)o; return -1; }
+void ibv_ack_cq_events(struct ibv_cq *c, unsigned int n) { (void)c, (void)n; }
+struct ibv_qp *ibv_create_qp(struct ibv_pd *p, struct ibv_qp_init_attr *a) { (void)p, (void)a; return NULL; }
+int ibv_modify_qp(struct ibv_qp *q, struct ibv_qp_attr *a, int m) { (void)q, (void)a, (void)m; return 0; }
+int ibv_destroy_qp(struct ibv_qp *q) { (void)q; return 0; }
+struct ibv_ah *ibv_create_ah(struct ibv_pd *p, struct ibv_ah_attr *a) { (void)p, (void)a; return NULL; }
+int ibv_destroy_ah(struct ibv_ah *a) { (void)a; return 0; }

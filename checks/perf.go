@@ -1,0 +1,101 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// eachResult has the measurements of one kind as subjects; with no measure, all.
+func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
+	return func(n *Node) []Subject {
+		var out []Subject
+		for _, r := range n.Results {
+			for _, m := range measures {
+				if r.Plan.Measure == m {
+					out = append(out, resultSubject(r))
+				}
+			}
+		}
+		return out
+	}
+}
+
+func resultSubject(r *perftest.Result) Subject {
+	id := fmt.Sprintf("%s %s", r.Plan.Operation, r.Plan.Measure)
+	var parts []string
+	for _, e := range []*perftest.Endpoint{&r.Initiator, &r.Responder} {
+		if e.Device != "" {
+			parts = append(parts, fmt.Sprintf("%s/%d", e.Device, e.Port))
+			id += " " + parts[len(parts)-1]
+		}
+	}
+	return Subject{ID: id, Parts: append(parts, id), Result: r}
+}
+
+var bothSides = []perftest.Side{perftest.Initiator, perftest.Responder}
+
+// measured ends the check where there is no measure to judge: the test failed,
+// or nothing of it can be held against a threshold.
+func measured(c *Case) *perftest.Result {
+	r := c.Subject.Result
+	if failed(c, r) {
+		panic(stop{})
+	}
+	for _, side := range bothSides {
+		if r.Limits[side].Software {
+			c.Info("software RDMA at the %s: its speed is its CPU's", side)
+			panic(stop{})
+		}
+	}
+	if r.Simulated {
+		c.Info("simulated: the figures say nothing about a machine")
+		panic(stop{})
+	}
+	return r
+}
+
+// failed says that a test did not come to its end.
+func failed(c *Case, r *perftest.Result) bool {
+	f := r.Failure
+	if f == nil {
+		return false
+	}
+	c.Row("error", f.Error(), string(r.Faulty))
+	c.Fail("the test ended with an error at the %s: %s", r.Faulty, f.Error())
+	if f.Check != "" {
+		c.Fix(f.Check)
+	}
+	return true
+}
+
+// scoped adds what a figure does not cover.
+func scoped(r *perftest.Result, text string) string {
+	if r.Scope == "" {
+		return text
+	}
+	return text + "; " + r.Scope
+}
+
+// ceiling is the most that both ends allow, with what sets it. Where one limit
+// is not known, reason says so: the true ceiling may be lower.
+func ceiling(r *perftest.Result) (bytesPerSec float64, by, reason string) {
+	take := func(v float64, what string) {
+		if v > 0 && (bytesPerSec == 0 || v < bytesPerSec) {
+			bytesPerSec, by = v, what
+		}
+	}
+	for _, side := range bothSides {
+		l := r.Limits[side]
+		take(l.PortBytesPerSec, fmt.Sprintf("the port of the %s", side))
+		take(l.PCIeBytesPerSec, fmt.Sprintf("PCIe at the %s, %s", side, l.LimitedBy))
+		switch {
+		case l.PortBytesPerSec == 0:
+			reason = fmt.Sprintf("the rate of the %s's port is not known", side)
+		case l.PCIeBytesPerSec == 0:
+			reason = cmp.Or(reason, fmt.Sprintf("the PCIe path at the %s is not known: %s", side, cmp.Or(l.PCIeReason, "no reason told")))
+		}
+	}
+	return bytesPerSec, by, reason
+}

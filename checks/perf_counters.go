@@ -1,0 +1,66 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+var perfCounters = Check{
+	ID: "perf-counters", Title: "no errors, losses or retransmissions were counted while measuring", Area: AreaPerf, Severity: SeverityWarning,
+	Why: "A network that loses packets or a link with errors works, at a fraction of its speed under load, and only counters tell.",
+	Fix: []string{
+		"Look for the port that loses: the counters of the switch ports on the way",
+		"On RoCE, see that flow control and ECN are set alike on NICs and switches: mlnx_qos -i DEVICE",
+		"For link errors: clean or change cable and transceiver",
+	},
+	Refs: []string{
+		"https://docs.kernel.org/networking/device_drivers/ethernet/mellanox/mlx5/counters.html",
+		"https://docs.kernel.org/admin-guide/abi-stable.html",
+	},
+	Subjects: eachResult(perftest.Bandwidth, perftest.Latency),
+	Eval:     evalPerfCounters,
+}
+
+// lossy are the signs that something is wrong, rather than busy.
+var lossy = []perftest.Sign{perftest.SignError, perftest.SignLink, perftest.SignDiscard, perftest.SignRetransmission, perftest.SignOrder}
+
+func evalPerfCounters(c *Case) {
+	r := c.Subject.Result
+	if len(r.Counters) == 0 {
+		c.Unknown("cannot tell: no counters were read")
+		return
+	}
+	var bad, busy, unseen []string
+	watched := 0
+	for _, side := range bothSides {
+		s := r.Counters[side]
+		watched += len(s.Watched)
+		if len(s.Watched) == 0 {
+			unseen = append(unseen, fmt.Sprintf("%s: %s", side, s.Reason))
+		}
+		for _, d := range s.Moved {
+			text := fmt.Sprintf("%d %s at the %s", d.Delta, d.Counted, side)
+			c.Row(d.Name, fmt.Sprintf("+%d", d.Delta), "counters of the "+string(side))
+			if slices.Contains(lossy, d.Sign) {
+				c.Want("0")
+				bad = append(bad, text)
+				continue
+			}
+			busy = append(busy, text)
+		}
+	}
+	switch {
+	case len(bad) > 0:
+		c.Warn("%s", strings.Join(bad, "; "))
+		c.Unsure("counters are the whole port's: other traffic counts, too")
+	case len(unseen) > 0:
+		c.Unknown("cannot tell of all: %s", strings.Join(unseen, "; "))
+	case len(busy) > 0:
+		c.Info("held back: %s", strings.Join(busy, "; "))
+	default:
+		c.Pass("%d counters watched, none moved", watched)
+	}
+}

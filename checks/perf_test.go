@@ -1,0 +1,140 @@
+package checks
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+const gbit = 1e9 / 8 // bytes
+
+// ndr is a test between two nodes with a 400 Gb/s port each, over PCIe that
+// carries 430 Gb/s, measured at the given rate.
+func ndr(gbps float64) *perftest.Result {
+	end := perftest.Endpoint{Device: "mlx5_0", Port: 1}
+	limits := perftest.Limits{PortBytesPerSec: 400 * gbit, PCIeBytesPerSec: 430 * gbit, LimitedBy: "0000:3b:00.0"}
+	quiet := perftest.SideCounters{Watched: []string{"out_of_sequence", "link_downed"}}
+	return &perftest.Result{
+		Plan: perftest.NewPlan(perftest.Write, perftest.Bandwidth), Initiator: end, Responder: end,
+		Steps: []perftest.Step{{
+			SizeBytes: 65536, BytesPerSec: gbps * gbit, Forward: &perftest.Rate{BytesPerSec: gbps * gbit},
+			Data: []perftest.DataCheck{{Side: perftest.Responder, Bytes: 65536, Correct: true}},
+		}},
+		Limits:   map[perftest.Side]perftest.Limits{perftest.Initiator: limits, perftest.Responder: limits},
+		Counters: map[perftest.Side]perftest.SideCounters{perftest.Initiator: quiet, perftest.Responder: quiet},
+	}
+}
+
+func latency(op perftest.Operation, meanNs float64) *perftest.Result {
+	r := ndr(0)
+	r.Plan = perftest.NewPlan(op, perftest.Latency)
+	r.Steps[0].SizeBytes, r.Steps[0].Forward, r.Steps[0].Latency = 2, nil, &perftest.LatencyDist{MeanNs: meanNs, P99Ns: 2 * meanNs}
+	return r
+}
+
+func moved(sign perftest.Sign) func(*perftest.Result) {
+	return func(r *perftest.Result) {
+		c := r.Counters[perftest.Responder]
+		c.Moved = []perftest.CounterDelta{{Name: "x", Sign: sign, Counted: "things counted", Delta: 3}}
+		r.Counters = map[perftest.Side]perftest.SideCounters{perftest.Initiator: r.Counters[perftest.Initiator], perftest.Responder: c}
+	}
+}
+
+func limit(side perftest.Side, change func(*perftest.Limits)) func(*perftest.Result) {
+	return func(r *perftest.Result) {
+		l := r.Limits[side]
+		change(&l)
+		r.Limits[side] = l
+	}
+}
+
+func TestPerfChecks(t *testing.T) {
+	broken := func(r *perftest.Result) {
+		r.Failure, r.Faulty, r.Steps = &perftest.Failure{Call: "work completion", Status: "IBV_WC_RETRY_EXC_ERR", Cause: "the other end does not answer", Check: "Look at the link"}, perftest.Initiator, nil
+	}
+	wrong := func(r *perftest.Result) {
+		r.Steps[0].Data = []perftest.DataCheck{{Side: perftest.Responder, FirstWrongOffset: 4097, Got: 1, Want: 2}}
+	}
+	for _, tt := range []struct {
+		name    string
+		result  *perftest.Result
+		change  func(*perftest.Result)
+		check   string
+		verdict Verdict
+		message string
+	}{
+		{"line rate", ndr(392), nil, "perf-bandwidth", Pass, "98 % of what the port of the initiator carries"},
+		{"just enough", ndr(360), nil, "perf-bandwidth", Pass, "90 %"},
+		{"a little low", ndr(359), nil, "perf-bandwidth", Warn, "90 %"},
+		{"low enough to warn", ndr(320), nil, "perf-bandwidth", Warn, "80 %"},
+		{"low", ndr(319), nil, "perf-bandwidth", Fail, "80 %"},
+		{"a slow path at the other end", ndr(196), limit(perftest.Responder, func(l *perftest.Limits) { l.PCIeBytesPerSec = 200 * gbit }), "perf-bandwidth", Pass, "98 % of what PCIe at the responder, 0000:3b:00.0 carries"},
+		{"a slow port at the other end", ndr(98), limit(perftest.Responder, func(l *perftest.Limits) { l.PortBytesPerSec = 100 * gbit }), "perf-bandwidth", Pass, "the port of the responder"},
+		{"low, but the path is not known", ndr(100), limit(perftest.Responder, func(l *perftest.Limits) { l.PCIeBytesPerSec = 0 }), "perf-bandwidth", Warn, "25 %"},
+		{"nothing known", ndr(100), func(r *perftest.Result) { r.Limits = nil }, "perf-bandwidth", Unknown, "rate of the responder's port is not known"},
+		{"small messages", ndr(100), func(r *perftest.Result) { r.Steps[0].SizeBytes = 4096 }, "perf-bandwidth", Info, "not expected to fill a port"},
+		{"one direction is slow", ndr(392), func(r *perftest.Result) { r.Steps[0].Reverse = &perftest.Rate{BytesPerSec: 100 * gbit} }, "perf-bandwidth", Fail, "25 %"},
+		{"the largest size counts", ndr(100), func(r *perftest.Result) {
+			r.Steps = append(r.Steps, perftest.Step{SizeBytes: 1 << 20, Forward: &perftest.Rate{BytesPerSec: 395 * gbit}})
+		}, "perf-bandwidth", Pass, "99 %"},
+		{"software", ndr(1), limit(perftest.Initiator, func(l *perftest.Limits) { l.Software = true }), "perf-bandwidth", Info, "software RDMA"},
+		{"simulated", ndr(1), func(r *perftest.Result) { r.Simulated = true }, "perf-bandwidth", Info, "simulated"},
+		{"loopback", ndr(392), func(r *perftest.Result) { r.Scope = "within one port" }, "perf-bandwidth", Pass, "; within one port"},
+		{"failed", ndr(392), broken, "perf-bandwidth", Blocked, "perf-data"},
+
+		{"quick write", latency(perftest.Write, 1500), nil, "perf-latency", Pass, "1.50 us on average"},
+		{"slow write", latency(perftest.Write, 2600), nil, "perf-latency", Warn, "2.60 us"},
+		{"very slow write", latency(perftest.Write, 5100), nil, "perf-latency", Fail, "5.10 us"},
+		{"a read takes longer", latency(perftest.Read, 4400), nil, "perf-latency", Pass, "4.40 us"},
+		{"slow read", latency(perftest.Read, 4600), nil, "perf-latency", Warn, "4.60 us"},
+		{"large messages", latency(perftest.Send, 9000), func(r *perftest.Result) { r.Steps[0].SizeBytes = 65536 }, "perf-latency", Info, "no threshold"},
+		{"failed latency", latency(perftest.Send, 1), broken, "perf-latency", Blocked, "perf-data"},
+
+		{"right data", ndr(1), nil, "perf-data", Pass, "65536 bytes"},
+		{"wrong data", ndr(1), wrong, "perf-data", Fail, "at offset 4097"},
+		{"data not compared", ndr(1), func(r *perftest.Result) { r.Steps[0].Data[0].Skipped = "UD" }, "perf-data", Unknown, "UD"},
+		{"nothing compared", ndr(1), func(r *perftest.Result) { r.Steps[0].Data = nil }, "perf-data", Unknown, "nothing was compared"},
+		{"ended early", ndr(1), broken, "perf-data", Fail, "the other end does not answer"},
+
+		{"quiet", ndr(1), nil, "perf-counters", Pass, "4 counters watched"},
+		{"retransmissions", ndr(1), moved(perftest.SignRetransmission), "perf-counters", Warn, "3 things counted at the responder"},
+		{"link errors", ndr(1), moved(perftest.SignLink), "perf-counters", Warn, "3 things"},
+		{"congestion", ndr(1), moved(perftest.SignCongestion), "perf-counters", Info, "held back: 3 things"},
+		{"one side without counters", ndr(1), func(r *perftest.Result) { r.Counters[perftest.Initiator] = perftest.SideCounters{Reason: "none here"} }, "perf-counters", Unknown, "initiator: none here"},
+		{"no counters", ndr(1), func(r *perftest.Result) { r.Counters = nil }, "perf-counters", Unknown, "no counters were read"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.change != nil {
+				tt.change(tt.result)
+			}
+			o, err := Run(&topo.Machine{}, Options{Only: []string{"perf"}, Results: []*perftest.Result{tt.result}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(o.Findings, func(f Finding) bool { return f.Check == tt.check })
+			f := o.Findings[i]
+			if f.Verdict != tt.verdict || !strings.Contains(f.Message, tt.message) {
+				t.Errorf("%s: %q, want %s with %q", f.Verdict, f.Message, tt.verdict, tt.message)
+			}
+			if !strings.Contains(f.Subject, "mlx5_0/1") && f.Verdict != NotApplicable {
+				t.Errorf("subject %q", f.Subject)
+			}
+		})
+	}
+}
+
+// A run without measurements says nothing of measurements.
+func TestNoMeasurements(t *testing.T) {
+	o, err := Run(&topo.Machine{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range o.Findings {
+		if strings.HasPrefix(f.Check, "perf-") {
+			t.Errorf("%s: %s", f.Check, f.Message)
+		}
+	}
+}

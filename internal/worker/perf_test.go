@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// provider builds the double of libibverbs whose data moves within a process.
+func provider(t *testing.T) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "provider.so")
+	const dir = "../../rdma/verbs/testdata/"
+	cmd := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-o", out, dir+"provider.c", "-Wl,--version-script="+dir+"provider.map")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, b)
+	}
+	return out
+}
+
+func perfOpen(ctx context.Context, e *Perf) (perftest.Endpoint, error) {
+	p := perftest.NewPlan(perftest.Write, perftest.Bandwidth)
+	p.FootprintBytes = 1 << 20
+	return e.Open(ctx, p, perftest.NewLocal("stub0"), perftest.Initiator)
+}
+
+func TestPerfOpen(t *testing.T) {
+	lib := provider(t)
+	t.Setenv(VerbsLibraryEnv, lib)
+	e := &Perf{}
+	defer e.Close()
+	got, err := perfOpen(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Double != lib || got.GIDIndex != 2 || got.GIDType != "RoCE v2" || got.MTUBytes != 4096 || len(got.QPs) != 1 || got.Bytes < 1<<20 || got.Address == 0 {
+		t.Errorf("%+v", got)
+	}
+	if got.CPU < 0 {
+		t.Errorf("not pinned: %+v", got)
+	}
+	if _, err := perfOpen(t.Context(), e); err == nil {
+		t.Error("opened twice")
+	}
+}
+
+// Whatever the driver does, the caller gets an answer that names it, in time.
+func TestPerfBadDays(t *testing.T) {
+	lib := provider(t)
+	for name, tt := range map[string]struct {
+		fault, lib string
+		words      string
+		canceled   bool
+	}{
+		"memlock":    {"memlock", lib, "ulimit -l", false},
+		"crash":      {"crash", lib, "SIGABRT", false},
+		"hang":       {"hang", lib, "", true},
+		"no library": {"", "/nowhere/libibverbs.so.1", "/nowhere/libibverbs.so.1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(VerbsLibraryEnv, tt.lib)
+			t.Setenv("GDR_STUB_FAULT", tt.fault)
+			limit := 20 * time.Second
+			if tt.canceled {
+				limit = time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			e := &Perf{}
+			within(t, limit+2*time.Second, func() {
+				_, err := perfOpen(ctx, e)
+				if tt.canceled != errors.Is(err, context.DeadlineExceeded) || !tt.canceled && (err == nil || !strings.Contains(err.Error(), tt.words)) {
+					t.Errorf("got %v, want %q", err, tt.words)
+				}
+				e.Close()
+			})
+		})
+	}
+}
+
+// A run that the driver does not return from ends when its caller says so.
+func TestPerfRunCancelled(t *testing.T) {
+	t.Setenv(VerbsLibraryEnv, provider(t))
+	t.Setenv("GDR_STUB_FAULT", "stop")
+	e := &Perf{}
+	defer e.Close()
+	self, err := perfOpen(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Connected to itself: as a responder's its memory would be laid out otherwise.
+	self.Bytes *= 2
+	if err := e.Connect(t.Context(), self); err != nil {
+		t.Fatal(err)
+	}
+	const size = perftest.DefaultBandwidthSize
+	if err := e.Prepare(t.Context(), size); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	within(t, 3*time.Second, func() {
+		if _, err := e.Run(ctx, size, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the deadline", err)
+		}
+		e.Close()
+	})
+}
+
+func TestParseCPUList(t *testing.T) {
+	for text, want := range map[string][]int{
+		"0-3,8": {0, 1, 2, 3, 8}, "5": {5}, "": nil, "3-1": nil, "x": nil, "0-99999999": nil, "-1": nil,
+	} {
+		if diff := cmp.Diff(want, parseCPUList(text)); diff != "" {
+			t.Errorf("%q: %s", text, diff)
+		}
+	}
+}
+
+func FuzzParseCPUList(f *testing.F) {
+	f.Add("0-3,8")
+	f.Fuzz(func(t *testing.T, s string) {
+		if got := parseCPUList(s); slices.ContainsFunc(got, func(c int) bool { return c < 0 || c >= 1<<16 }) {
+			t.Errorf("%q: %v", s, got)
+		}
+	})
+}
+
+func TestChooseCPU(t *testing.T) {
+	n := nearby{node: 1, cpus: []int{4, 5, 6, 7}}
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	for _, tt := range []struct {
+		n       nearby
+		allowed []int
+		place   int
+		want    int
+	}{
+		{n, all, 0, 7},
+		{n, all, 1, 6},
+		{n, all, 4, 3},                // the node is used up
+		{n, all, 8, 7},                // everything is
+		{n, []int{0, 4}, 0, 4},        // a container's share
+		{n, []int{0, 1}, 0, 1},        // nothing near
+		{nearby{node: -1}, all, 1, 6}, // nothing known
+		{n, nil, 0, -1},
+	} {
+		if got := tt.n.choose(tt.allowed, tt.place); got != tt.want {
+			t.Errorf("choose(%v, %d) = %d, want %d", tt.allowed, tt.place, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,350 @@
+package verbs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gdrcheck/gdrcheck/internal/mem"
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// provider builds the test double that moves data by memcpy.
+var provider = sync.OnceValues(func() (string, error) {
+	out := filepath.Join("testdata", "provider.so")
+	cmd := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", out, "testdata/provider.c", "-Wl,--version-script=testdata/provider.map")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cc: %w\n%s", err, b)
+	}
+	return filepath.Abs(out)
+})
+
+// direct is an engine in the test's own process. Its calls come from one
+// goroutine, which the test locks to its thread.
+type direct struct {
+	library string
+	s       *Session
+	own     perftest.Outcome
+}
+
+func (d *direct) Open(_ context.Context, p perftest.Plan, l perftest.Local, side perftest.Side) (e perftest.Endpoint, err error) {
+	runtime.LockOSThread()
+	ops, err := mem.Ops(l.Memory)
+	if err != nil {
+		return e, err
+	}
+	d.s, e, err = Open(d.library, ops, p, l, side)
+	return e, err
+}
+
+func (d *direct) Connect(_ context.Context, peer perftest.Endpoint) error { return d.s.Connect(peer) }
+func (d *direct) Prepare(_ context.Context, size int) error               { return d.s.Prepare(size) }
+
+func (d *direct) Run(_ context.Context, size int, _ func(perftest.Progress)) (o perftest.Outcome, err error) {
+	d.own, err = d.s.Run(size)
+	return d.own, err
+}
+
+func (d *direct) Verify(_ context.Context, _ int, peer perftest.Outcome) (*perftest.DataCheck, error) {
+	return d.s.Verify(d.own, peer)
+}
+
+func (d *direct) Close() error {
+	if d.s != nil {
+		d.s.Close()
+	}
+	return nil
+}
+
+// small is a plan that takes milliseconds.
+func small(op perftest.Operation, m perftest.Measure, sizes ...int) perftest.Plan {
+	p := perftest.NewPlan(op, m)
+	p.SizesBytes, p.FootprintBytes, p.Seed = sizes, 256<<10, 42
+	p.DurationNs, p.MarginNs, p.Messages, p.WarmUp = 0, 0, 700, 30
+	p.IdleNs = int64(2 * time.Second)
+	return p
+}
+
+func loopback(t *testing.T, p perftest.Plan) *perftest.Result {
+	t.Helper()
+	r, err := measure(t.Context(), p, perftest.NewLocal("stub0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func measure(ctx context.Context, p perftest.Plan, l perftest.Local) (*perftest.Result, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	lib, err := provider()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return perftest.Loopback(ctx, &direct{library: lib}, &direct{library: lib}, p, l, l, nil)
+}
+
+type variant struct {
+	name   string
+	change func(*perftest.Plan)
+}
+
+func plans() map[string]perftest.Plan {
+	variants := []variant{
+		{"", func(*perftest.Plan) {}},
+		{"one buffer", func(p *perftest.Plan) { p.FootprintBytes = 0 }},
+		{"by time", func(p *perftest.Plan) {
+			p.Messages, p.DurationNs, p.MarginNs = 0, int64(60*time.Millisecond), int64(5*time.Millisecond)
+		}},
+		{"QPs", func(p *perftest.Plan) { p.QPs = 3 }},
+		{"lists", func(p *perftest.Plan) { p.PostList, p.Depth, p.CQModeration = 7, 16, 16 }},
+		{"shallow", func(p *perftest.Plan) { p.Depth, p.RecvDepth = 1, 1 }},
+		{"both", func(p *perftest.Plan) { p.Bidirectional, p.QPs = true, 2 }},
+		{"both by time", func(p *perftest.Plan) {
+			p.Bidirectional, p.Messages, p.DurationNs = true, 0, int64(50*time.Millisecond)
+		}},
+		{"events", func(p *perftest.Plan) { p.Events = true }},
+		{"no warm-up", func(p *perftest.Plan) { p.WarmUp = 0 }},
+		{"inline", func(p *perftest.Plan) { p.InlineBytes = 64 }},
+		{"few", func(p *perftest.Plan) { p.Messages, p.WarmUp = 3, 0 }},
+	}
+	out := map[string]perftest.Plan{}
+	for _, op := range perftest.Operations {
+		for _, m := range []perftest.Measure{perftest.Bandwidth, perftest.Latency} {
+			for _, v := range variants {
+				p := small(op, m, 1, 2, 63, 64, 4096, 100000)
+				v.change(&p)
+				if p.Validate() != nil { // a latency test has one QP, and so on
+					continue
+				}
+				out[fmt.Sprintf("%s %s %s", op, m, v.name)] = p
+				if op == perftest.Send && v.name != "shallow" {
+					p.Transport, p.SizesBytes = perftest.UD, []int{1, 7, 64, 4096}
+					out[fmt.Sprintf("UD %s %s %s", op, m, v.name)] = p
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Whatever the plan, as many messages go as it says, and all data is right.
+func TestLoopback(t *testing.T) {
+	for name, p := range plans() {
+		t.Run(name, func(t *testing.T) {
+			r := loopback(t, p)
+			if r.Failure != nil {
+				t.Fatal(r.Failure)
+			}
+			if len(r.Steps) != len(p.SizesBytes) {
+				t.Fatalf("%d steps, want %d", len(r.Steps), len(p.SizesBytes))
+			}
+			for _, s := range r.Steps {
+				checkStep(t, &p, s)
+			}
+		})
+	}
+}
+
+func checkStep(t *testing.T, p *perftest.Plan, s perftest.Step) {
+	t.Helper()
+	ends := 1
+	if p.Bidirectional || p.Measure == perftest.Latency && p.Operation != perftest.Read {
+		ends = 2
+	}
+	if len(s.Data) != ends {
+		t.Errorf("size %d: data compared at %d ends, want %d", s.SizeBytes, len(s.Data), ends)
+	}
+	for _, d := range s.Data {
+		if !d.Correct || d.Bytes < uint64(s.SizeBytes) {
+			t.Errorf("size %d: %+v", s.SizeBytes, d)
+		}
+	}
+	if p.Measure == perftest.Latency {
+		l := s.Latency
+		switch {
+		case l == nil:
+			t.Errorf("size %d: no latency", s.SizeBytes)
+		case p.Messages > 0 && l.Samples != uint64(p.Messages):
+			t.Errorf("size %d: %d samples of %d messages", s.SizeBytes, l.Samples, p.Messages)
+		case !(0 < l.MinNs && l.MinNs <= l.MedianNs && l.MedianNs <= l.P99Ns && l.P99Ns <= l.P999Ns && l.P999Ns <= l.MaxNs):
+			t.Errorf("size %d: out of order: %+v", s.SizeBytes, l)
+		}
+		return
+	}
+	for _, r := range []*perftest.Rate{s.Forward, s.Reverse} {
+		switch {
+		case r == nil && (r == s.Reverse && !p.Bidirectional):
+		case r == nil:
+			t.Errorf("size %d: no rate", s.SizeBytes)
+		case p.Messages > 0 && r.Messages > uint64(p.QPs*(p.Messages+p.WarmUp)):
+			t.Errorf("size %d: %d messages, more than were sent", s.SizeBytes, r.Messages)
+		case r.BytesPerSec <= 0 || r.WindowNs <= 0:
+			t.Errorf("size %d: %+v", s.SizeBytes, r)
+		}
+	}
+}
+
+// What a NIC could do to the data is found, where it is.
+func TestWrongData(t *testing.T) {
+	const size = 1000
+	stride := (size + 63) / 64 * 64
+	tests := map[string]struct {
+		fault string
+		plan  perftest.Plan
+		want  perftest.DataCheck
+	}{
+		"write": {"flip:5", small(perftest.Write, perftest.Bandwidth, size), perftest.DataCheck{Side: perftest.Responder, FirstWrongOffset: uint64(4*stride + size/2)}},
+		"read":  {"flip:1", small(perftest.Read, perftest.Bandwidth, size), perftest.DataCheck{Side: perftest.Initiator, FirstWrongOffset: size / 2}},
+		"send":  {"flip:2", small(perftest.Send, perftest.Bandwidth, size), perftest.DataCheck{Side: perftest.Responder, FirstWrongOffset: uint64(stride + size/2)}},
+		"beyond the message": {
+			"stray:3", small(perftest.Write, perftest.Bandwidth, size),
+			perftest.DataCheck{Side: perftest.Responder, FirstWrongOffset: uint64(2*stride + size), Untouched: true},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GDR_STUB_FAULT", tt.fault)
+			tt.plan.Messages, tt.plan.WarmUp = 20, 0 // no second lap mends it
+			r := loopback(t, tt.plan)
+			if r.Failure != nil || len(r.Steps) != 1 || len(r.Steps[0].Data) != 1 {
+				t.Fatalf("%v, %+v", r.Failure, r.Steps)
+			}
+			got := r.Steps[0].Data[0]
+			if got.Got == got.Want || r.Good() {
+				t.Errorf("%+v passes as good", got)
+			}
+			got.Got, got.Want, got.Bytes = 0, 0, 0
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Failures name the call and its cause, and end the test at both ends.
+func TestFailures(t *testing.T) {
+	tests := map[string]struct {
+		fault  string
+		plan   perftest.Plan
+		call   string
+		status string
+		errno  syscall.Errno
+		words  string
+	}{
+		"memlock":         {"memlock", small(perftest.Write, perftest.Bandwidth, 64), "ibv_reg_mr", "", syscall.ENOMEM, "ulimit -l"},
+		"lost write":      {"drop:20", small(perftest.Write, perftest.Bandwidth, 64), "work completion", "IBV_WC_RETRY_EXC_ERR (vendor error 0x81)", 0, "no acknowledgement"},
+		"lost ping":       {"drop:20", small(perftest.Write, perftest.Latency, 64), "work completion", "IBV_WC_RETRY_EXC_ERR (vendor error 0x81)", 0, "no acknowledgement"},
+		"lost read":       {"drop:20", small(perftest.Read, perftest.Latency, 64), "work completion", "IBV_WC_RETRY_EXC_ERR (vendor error 0x81)", 0, "no acknowledgement"},
+		"lost send":       {"drop:20", small(perftest.Send, perftest.Bandwidth, 64), "work completion", "IBV_WC_RETRY_EXC_ERR (vendor error 0x81)", 0, "no acknowledgement"},
+		"no port":         {"", small(perftest.Write, perftest.Bandwidth, 64), "ibv_query_port", "", syscall.EINVAL, "no such port"},
+		"no device":       {"", small(perftest.Write, perftest.Bandwidth, 64), "ibv_get_device_list", "", syscall.ENODEV, "lists no such device"},
+		"empty GID index": {"", small(perftest.Write, perftest.Bandwidth, 64), "ibv_query_gid", "", 0, "empty"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GDR_STUB_FAULT", tt.fault)
+			tt.plan.IdleNs = int64(300 * time.Millisecond)
+			l := perftest.NewLocal("stub0")
+			switch name {
+			case "no port":
+				l.Port = 3
+			case "no device":
+				l.Device = "stub9"
+			case "empty GID index":
+				l.GIDIndex = 5
+			}
+			r, err := measure(t.Context(), tt.plan, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := r.Failure
+			if f == nil || f.Call != tt.call || f.Status != tt.status || syscall.Errno(f.Errno) != tt.errno || !strings.Contains(f.Error(), tt.words) {
+				t.Errorf("got %+v, want %s %s errno %d with %q", f, tt.call, tt.status, tt.errno, tt.words)
+			}
+		})
+	}
+}
+
+// Values of enum ibv_transport_type in infiniband/verbs.h.
+func TestTransport(t *testing.T) {
+	for typ, words := range map[int]string{-1: "type -1", 0: "", 1: "iWARP", 2: "type 2", 4: "EFA"} {
+		err := transport(typ, "dev0")
+		if (err == nil) != (words == "") || err != nil && !strings.Contains(err.Error(), words) {
+			t.Errorf("type %d: %v, want %q", typ, err, words)
+		}
+	}
+}
+
+// A lost datagram is counted, and no more than lost.
+func TestLostDatagram(t *testing.T) {
+	t.Setenv("GDR_STUB_FAULT", "drop:10")
+	p := small(perftest.Send, perftest.Bandwidth, 64)
+	p.Transport, p.RecvDepth = perftest.UD, 1024
+	r := loopback(t, p)
+	if r.Failure != nil || len(r.Steps) != 1 || r.Steps[0].Forward == nil {
+		t.Fatalf("%v, %+v", r.Failure, r.Steps)
+	}
+	if lost := r.Steps[0].Forward.Lost; lost != 1 || !r.Good() {
+		t.Errorf("%d lost, want 1; %+v", lost, r.Steps[0].Data)
+	}
+}
+
+// A device that refuses so much inline data gets less, and the result says so.
+func TestInlineRefused(t *testing.T) {
+	t.Setenv("GDR_STUB_FAULT", "inline")
+	p := small(perftest.Write, perftest.Latency, 64)
+	r := loopback(t, p)
+	if r.Failure != nil || !r.Good() || len(r.Initiator.Notes) != 1 || !strings.Contains(r.Initiator.Notes[0], "inlines 32 bytes") {
+		t.Errorf("%v, %+v", r.Failure, r.Initiator.Notes)
+	}
+}
+
+// Many at the same time, again and again, share nothing and leave nothing.
+func TestConcurrent(t *testing.T) {
+	const together, rounds = 24, 8
+	run := func() {
+		var wg sync.WaitGroup
+		for range together {
+			wg.Go(func() {
+				p := small(perftest.Write, perftest.Bandwidth, 512)
+				p.Messages = 100
+				r, err := measure(t.Context(), p, perftest.NewLocal("stub0"))
+				if err != nil || !r.Good() || r.Steps[0].Forward.Messages > 130 {
+					t.Errorf("%v, %+v", err, r)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	run() // what a library opens once stays open
+	before := openFiles(t)
+	for range rounds {
+		run()
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("%d open files before, %d after", before, after)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
