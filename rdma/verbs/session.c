@@ -243,8 +243,6 @@ static int make_qp(struct gdr_session *s, struct gdr_qp *q)
 	return 0;
 }
 
-enum { POLL = 16 };
-
 int gdr_session_setup(struct gdr_session *s, const struct gdr_config *c, const struct gdr_mem_ops *mem)
 {
 	uint8_t port = s->c.port;
@@ -254,7 +252,7 @@ int gdr_session_setup(struct gdr_session *s, const struct gdr_config *c, const s
 	s->c.port = port;
 	s->cycles0 = gdr_cycles();
 	s->ns0 = gdr_monotonic_ns();
-	s->wc = calloc(POLL, sizeof(*s->wc));
+	s->wc = calloc(GDR_POLL, sizeof(*s->wc));
 	s->qps = calloc(c->qps, sizeof(*s->qps));
 	if (!s->wc || !s->qps)
 		return gdr_fail(s, "calloc", ENOMEM);

@@ -155,7 +155,7 @@ enum { GDR_GRH = 40, GDR_LINE = 64 };
 enum { GDR_MARKS = 250, GDR_MARK_END = 255 };
 #define GDR_IMM_END 0xffffffffu
 
-enum { GDR_QKEY = 0x11111111 };
+enum { GDR_QKEY = 0x11111111, GDR_POLL = 16 /* completions taken at a time */ };
 
 /* From slot to slot, and the bytes of all slots of a QP. */
 uint64_t gdr_stride(const struct gdr_config *c, uint64_t size);
