@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -46,10 +47,20 @@ func freeport(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: freeport NAME")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	ts.Check(err)
-	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-	ts.Check(l.Close())
+	// Below the ports that the kernel hands out by itself (ip_local_port_range):
+	// of those another test's connection may take this one before it is used.
+	const first, count = 20000, 12000
+	for range 100 {
+		port := strconv.Itoa(first + rand.IntN(count))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err != nil {
+			continue
+		}
+		ts.Check(l.Close())
+		ts.Setenv(args[0], port)
+		return
+	}
+	ts.Fatalf("no free TCP port")
 }
 
 // waitfor FILE waits until there is something in a file.
