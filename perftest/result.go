@@ -105,7 +105,7 @@ type Rate struct {
 	SeriesMax  float64   `json:"series_max,omitempty"`
 	// Lost is how many messages did not arrive: UD only, counted by the receiver.
 	Lost uint64 `json:"lost,omitempty"`
-	// CPUNs is the processor time that the measuring thread used in the window.
+	// CPUNs is the processor time of the measuring thread, warm-up included.
 	CPUNs float64 `json:"cpu_ns,omitempty"`
 }
 
@@ -152,8 +152,8 @@ type LatencyDist struct {
 
 // DataCheck is the comparison of a destination with what must have arrived.
 type DataCheck struct {
-	Side    Side   `json:"side"` // whose memory was compared
-	Bytes   uint64 `json:"bytes"`
+	Side    Side   `json:"side"`  // whose memory was compared
+	Bytes   uint64 `json:"bytes"` // compared; those between messages are among them
 	Correct bool   `json:"correct"`
 	// FirstWrongOffset is where the first wrong byte is, from the start of the
 	// destination, with what it is and what it should be. Only if not Correct.

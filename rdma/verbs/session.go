@@ -328,6 +328,9 @@ func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error
 		return nil, s.failure()
 	}
 	d := &perftest.DataCheck{Side: s.side, Bytes: uint64(m.compared), Correct: m.wrong == 0}
+	if m.compared == 0 {
+		d.Skipped = "no message arrived"
+	}
 	if !d.Correct {
 		d.FirstWrongOffset, d.Got, d.Want, d.Untouched = uint64(m.offset), byte(m.got), byte(m.want), m.untouched != 0
 	}
