@@ -88,7 +88,7 @@ func passThrough(c *Case) []string {
 // asksPassThrough says whether a kernel command line asks the IOMMU to pass
 // through (Documentation/admin-guide/kernel-parameters.txt).
 func asksPassThrough(line string) bool {
-	for _, arg := range strings.Fields(line) {
+	for arg := range strings.FieldsSeq(line) {
 		if arg == "iommu=pt" || arg == "iommu.passthrough=1" {
 			return true
 		}

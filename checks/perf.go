@@ -3,6 +3,7 @@ package checks
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
@@ -23,14 +24,13 @@ func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
 }
 
 func resultSubject(r *perftest.Result) Subject {
-	id := fmt.Sprintf("%s %s", r.Plan.Operation, r.Plan.Measure)
 	var parts []string
 	for _, e := range []*perftest.Endpoint{&r.Initiator, &r.Responder} {
 		if e.Device != "" {
 			parts = append(parts, fmt.Sprintf("%s/%d", e.Device, e.Port))
-			id += " " + parts[len(parts)-1]
 		}
 	}
+	id := strings.Join(append([]string{string(r.Plan.Operation), string(r.Plan.Measure)}, parts...), " ")
 	return Subject{ID: id, Parts: append(parts, id), Result: r}
 }
 

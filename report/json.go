@@ -10,13 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// JSON writes a document as indented JSON with a newline at its end. The same
-// document gives the same bytes: slices are sorted before, and maps are sorted here.
+// JSON writes a document as JSON with a newline at its end, indented but for
+// a check's, which holds the whole machine: two megabytes of a large node, most
+// of them white space. The same document gives the same bytes: slices are sorted
+// before, and maps are sorted here.
 func JSON(w io.Writer, doc any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
+	if _, whole := doc.(*Check); !whole {
+		e.SetIndent("", "  ")
+	}
 	if err := e.Encode(doc); err != nil {
 		return err
 	}

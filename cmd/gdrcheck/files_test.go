@@ -67,7 +67,7 @@ func TestWriteFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close() //nolint:errcheck // a test's
+	defer log.Close()
 	if _, err := log.WriteString("before\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -49,15 +49,15 @@ func TestSchemaRefuses(t *testing.T) {
 	out, _ := mustRun(t, "check", "--example", "-o", "json")
 	schema := compileSchema(t, "check")
 	for _, change := range [][2]string{
-		{`"verdict": "fail"`, `"verdict": "broken"`},
-		{`"kind": "check"`, `"kind": "topo"`},
-		{`"exit_code": 1`, `"exit_code": 2`},
+		{`"verdict":"fail"`, `"verdict":"broken"`},
+		{`"kind":"check"`, `"kind":"topo"`},
+		{`"exit_code":1`, `"exit_code": 2`},
 		{`"subject":`, `"object":`},
-		{`"preset": "hgx-h100"`, `"platform": "hgx-h100"`},
+		{`"preset":"hgx-h100"`, `"platform":"hgx-h100"`},
 		{`"got":`, `"found":`},
-		{`"collected_at": "2`, `"collected_at": "x2`},
-		{`"origin": "example"`, `"origin": "dream"`},
-		{`"gpu": "GPU0"`, `"gpus": "GPU0"`},
+		{`"collected_at":"2`, `"collected_at":"x2`},
+		{`"origin":"example"`, `"origin":"dream"`},
+		{`"gpu":"GPU0"`, `"gpus":"GPU0"`},
 	} {
 		bad := strings.Replace(string(out), change[0], change[1], 1)
 		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(bad))

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io/fs"
 	"maps"
 	"regexp"
@@ -113,9 +114,9 @@ func TestUnseenNeverPasses(t *testing.T) {
 				switch now := got[subject]; {
 				case (was == checks.Fail || was == checks.Unknown) && now == checks.Pass:
 					t.Errorf("%s: %v: %s: %s becomes %s", kind, cause, subject, was, now)
-				case was == checks.Pass && now == checks.Fail && cause != syscall.ENOENT && !strings.HasPrefix(kind, "ask limits") &&
+				case was == checks.Pass && now == checks.Fail && !errors.Is(cause, syscall.ENOENT) && !strings.HasPrefix(kind, "ask limits") &&
 					// A device that may not be opened is one that jobs cannot use.
-					(!strings.HasPrefix(kind, "ask verbs") || cause != syscall.EACCES):
+					(!strings.HasPrefix(kind, "ask verbs") || !errors.Is(cause, syscall.EACCES)):
 					t.Errorf("%s: %v: %s: %s becomes %s", kind, cause, subject, was, now)
 				}
 			}
