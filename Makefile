@@ -84,12 +84,12 @@ golden: ## rewrite the golden files; look at the difference before you commit it
 	$(GO) test $$pkgs -update
 
 .PHONY: docs
-docs: ## rewrite docs/checks.md and docs/gdrcheck.md
+docs: ## rewrite docs/checks.md, docs/failure-modes.md and docs/gdrcheck.md
 	$(GO) test ./checks -run '^TestReference' -update
 	$(GO) test ./cmd/gdrcheck -run '^TestManual$$' -update
 
 .PHONY: bench
-bench: ## measure the program against the tools it stands beside (docs/benchmarks.md)
+bench: ## measure the program against the tools it stands beside
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build
 	@scripts/bench $(BIN)
