@@ -191,7 +191,7 @@ func TestEmptyOutcome(t *testing.T) {
 	if err := JSON(&buf, NewCheck(&topo.Machine{}, checks.Outcome{ExitCode: 3}, "1")); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"findings": []`, `"ladders": []`, `"verdict": "unknown"`, `"exit_code": 3`} {
+	for _, want := range []string{`"findings":[]`, `"ladders":[]`, `"verdict":"unknown"`, `"exit_code":3`} {
 		if !strings.Contains(buf.String(), want) {
 			t.Errorf("no %s in\n%s", want, buf.String())
 		}
