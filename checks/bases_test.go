@@ -85,7 +85,6 @@ func healthyHost(m *topo.Machine) {
 	h.CharMajors = fact.Of(map[string]int{"nvidia": 195, "infiniband_verbs": 231}, "/proc/devices")
 	for i := range m.PCI {
 		f := &m.PCI[i]
-		f.Enabled = known(true)
 		f.AER = fact.Of(pci.AERCounts{}, "aer_dev_correctable")
 		f.Config.Length = fact.Of(4096, "config")
 		f.Config.MRRSBytes = fact.Of(512, "config")

@@ -126,8 +126,9 @@ func readFunction(src fact.Source, fn *Function) {
 	fn.Revision = fact.Parsed(src, dir, "revision", parseRevision)
 	fn.Driver = fact.LinkBase(src, dir, "driver")
 	fn.NUMANode = readNUMANode(src, dir)
-	fn.LocalCPUs = fact.Text(src, dir, "local_cpulist")
-	fn.Enabled = fact.Parsed(src, dir, "enable", parseEnable)
+	if fn.IsEnd() {
+		fn.LocalCPUs = fact.Text(src, dir, "local_cpulist")
+	}
 	fn.BARs = fact.Parsed(src, dir, "resource", ParseResource)
 	fn.PhysFn = fact.Map(fact.LinkBase(src, dir, "physfn"), ParseAddress)
 	fn.VirtFns = readVirtFns(src, dir)

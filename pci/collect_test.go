@@ -341,7 +341,7 @@ func TestCollectHangs(t *testing.T) {
 				t.Errorf("reason %q", f.Link.Reason)
 			}
 		}
-		if f.Vendor.State != want || f.LocalCPUs.State != want {
+		if f.Vendor.State != want || f.NUMANode.State != want {
 			t.Errorf("%s: %v, want %v", f.Address, f.Vendor.State, want)
 		}
 		if f.HostBridge == "" {

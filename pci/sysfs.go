@@ -97,12 +97,6 @@ func parseGroup(s string) (int, error) {
 	return int(n), nil
 }
 
-// parseEnable reads "enable", the number of times a driver enabled the device.
-func parseEnable(s string) (bool, error) {
-	n, err := parseInt(s)
-	return n > 0, err
-}
-
 // ParseSpeed reads current_link_speed and max_link_speed: "32.0 GT/s PCIe",
 // older kernels' "8 GT/s". "Unknown" is 0: the link is down, or there is none.
 func ParseSpeed(s string) (gtPerSec float64, err error) {

@@ -65,8 +65,7 @@ type Function struct {
 	Link           fact.Value[Link]      `json:"link,omitzero"`             // as sysfs shows it; Absent: not PCI Express
 	BARs           fact.Value[[]BAR]     `json:"bars,omitzero"`
 	AER            fact.Value[AERCounts] `json:"aer,omitzero"`
-	LocalCPUs      fact.Value[string]    `json:"local_cpulist,omitzero"`
-	Enabled        fact.Value[bool]      `json:"enabled,omitzero"`
+	LocalCPUs      fact.Value[string]    `json:"local_cpulist,omitzero"` // of what IsEnd; of other functions nobody asks
 
 	Config Config `json:"config,omitzero"`
 }

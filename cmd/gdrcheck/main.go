@@ -5,7 +5,6 @@ package main
 import (
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/gdrcheck/gdrcheck/internal/worker"
@@ -14,11 +13,6 @@ import (
 func main() {
 	if worker.IsWorker(os.Args) {
 		os.Exit(worker.Main())
-	}
-	// The node's memory is for its jobs: collecting garbage a little earlier takes
-	// a fifth off our peak and costs a few milliseconds.
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
 	}
 	// With a handler a write to a closed pipe is an error instead of our death.
 	// Ignoring the signal would hand that down to the children.
