@@ -114,7 +114,7 @@ func TestBadWorker(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			c := *c
 			if tt.what == "flood" || tt.what == "long" {
-				c.SubjectTimeout = 20 * time.Second
+				c.SubjectTimeout, c.OverallTimeout = time.Minute, time.Minute // under the race detector
 			}
 			recs, err := c.Ask(t.Context(), "test", "before", tt.what, "after")
 			if err != nil {
