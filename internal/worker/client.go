@@ -154,6 +154,9 @@ func (q *question) take(m message) error {
 		if len(m.Subjects) > maxSubjects {
 			return fmt.Errorf("the worker announced %d subjects", len(m.Subjects))
 		}
+		if slices.Contains(m.Subjects, "") {
+			return errors.New("the worker announced a subject without a name")
+		}
 		q.expected = m.Subjects
 	case m.Record != nil:
 		r := *m.Record
