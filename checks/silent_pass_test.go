@@ -119,3 +119,27 @@ func TestPortsNotListed(t *testing.T) {
 		}
 	}
 }
+
+// A VF has its link through its PF: without that in sight, the link is not fine.
+func TestLinkOfUnseenPF(t *testing.T) {
+	m := goodNode()
+	d := m.RDMA.Devices[0]
+	for i := range m.PCI {
+		if m.PCI[i].Address == d.PCI.V {
+			m.PCI[i].PhysFn = fact.Of(pci.Address{Bus: 0xfe}, "physfn")
+		}
+	}
+	o := mustRun(t, m, Options{Only: []string{"pcie-link-width", "pcie-link-speed"}})
+	seen := 0
+	for _, f := range o.Findings {
+		if f.Subject != d.Name {
+			continue
+		}
+		if seen++; f.Verdict != Unknown {
+			t.Errorf("%s %s is %s: %s", f.Check, f.Subject, f.Verdict, f.Message)
+		}
+	}
+	if seen != 2 || o.ExitCode == 0 {
+		t.Errorf("%d findings of %s, exit code %d", seen, d.Name, o.ExitCode)
+	}
+}
