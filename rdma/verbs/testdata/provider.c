@@ -128,7 +128,8 @@ static int step(struct qp *q)
 			if (s->length < n + (ud ? GRH : 0))
 				abort();
 		}
-		memcpy(to, from, n);
+		if (n)
+			memcpy(to, from, n);
 		if (is("flip"))
 			to[n / 2] ^= 1;
 		push((struct cq *)peer->qp.recv_cq, (struct ibv_wc){
@@ -170,7 +171,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 			break;
 		}
 		e->wr = *wr;
-		e->sge = *wr->sg_list;
+		e->sge = wr->num_sge ? *wr->sg_list : (struct ibv_sge){ 0 };
 		if (wr->send_flags & IBV_SEND_INLINE)
 			memcpy(e->inlined, (void *)(uintptr_t)e->sge.addr, e->sge.length);
 		q->sq_head++;
