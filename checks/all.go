@@ -72,6 +72,7 @@ var all = []Check{
 	policyNICs,
 	policyNICRate,
 	policyNICFirmware,
+	perfSetup,
 	perfBandwidth,
 	perfLatency,
 	perfData,
