@@ -74,6 +74,7 @@ var all = []Check{
 	policyNICs,
 	policyNICRate,
 	policyNICFirmware,
+	perfSetup,
 	perfBandwidth,
 	perfLatency,
 	perfData,

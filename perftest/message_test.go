@@ -136,7 +136,7 @@ func TestCompareCounters(t *testing.T) {
 		{"reset", []rdma.Counter{counter("link_downed", 5)}, []rdma.Counter{counter("link_downed", 0)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
 		{"unread", []rdma.Counter{counter("out_of_buffer", 5)}, []rdma.Counter{failed}, SideCounters{Reason: "EIO"}},
 		{"new", nil, []rdma.Counter{counter("link_downed", 5)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
-		{"nothing", nil, nil, SideCounters{Reason: "the driver keeps no counter that would tell"}},
+		{"nothing", nil, nil, SideCounters{Reason: "no counters were found"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, CompareCounters(tt.before, tt.after)); diff != "" {
