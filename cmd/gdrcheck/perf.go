@@ -63,23 +63,17 @@ PCIe, memory and driver are measured, not cable and switch.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
 	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
-	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same)")
+	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same, or the first active one of --peer-dev)")
 	return cmd
 }
 
 func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	a := opts.Plan.Local
-	b := a
-	if opts.PeerDevice != "" {
-		b.Device = opts.PeerDevice
+	a, b, err := opts.ends(ctx)
+	if err != nil {
+		return err
 	}
-	if opts.PeerPort > 0 {
-		b.Port = opts.PeerPort
-	}
-	b.Place++ // the next CPU: two loops on one would take turns
-	b.CPU = opts.PeerCPU
 	at := time.Now().UTC()
 	var results []*perftest.Result
 	for _, p := range opts.Plan.Plans {
@@ -90,6 +84,27 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 		results = append(results, r)
 	}
 	return writePerf(ctx, opts.IO, &opts.Output, results, at)
+}
+
+// ends are where both ends of a loopback measure.
+func (o *loopbackOptions) ends(ctx context.Context) (a, b perftest.Local, err error) {
+	if a, err = o.Plan.place(ctx); err != nil {
+		return a, b, err
+	}
+	b = a
+	peer := o.Plan
+	if o.PeerDevice != "" {
+		peer.Local.Device, peer.portGiven = o.PeerDevice, false
+	}
+	if o.PeerPort != 0 {
+		peer.Local.Port, peer.portGiven = o.PeerPort, true
+	}
+	if o.PeerDevice != "" || o.PeerPort != 0 {
+		b, err = peer.place(ctx)
+	}
+	b.Place++ // the next CPU: two loops on one would take turns
+	b.CPU = o.PeerCPU
+	return a, b, err
 }
 
 func measureLoopback(ctx context.Context, s *streams, p perftest.Plan, a, b perftest.Local) (*perftest.Result, error) {
