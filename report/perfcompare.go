@@ -23,7 +23,9 @@ func (p *page) comparisons(doc *Perf) {
 func (p *page) comparison(c *perftest.Comparison) {
 	unit := map[perftest.Measure]string{perftest.Bandwidth: "Gb/s", perftest.Latency: "us"}[c.Measure]
 	p.line(p.paint(bold, fmt.Sprintf("%s in %s by route, median of %d", c.Measure, unit, c.Rounds)))
-	p.para("  note ", c.Note)
+	if c.Note != "" {
+		p.para("  note ", c.Note)
+	}
 	g := grid{head: []string{"bytes"}, indent: 2}
 	routes := comparedRoutes(c)
 	for _, r := range routes {
@@ -42,7 +44,9 @@ func (p *page) comparison(c *perftest.Comparison) {
 	}
 	p.table(g)
 	p.para("  ", hostTraffic(c, routes))
-	p.para("  ", crossoverText(c))
+	if text := crossoverText(c); text != "" {
+		p.para("  ", text)
+	}
 	for _, r := range routes {
 		for _, f := range c.Failures[r] {
 			p.para("  "+p.mark(checks.Fail)+" ", fmt.Sprintf("%s: %s", r, f))

@@ -128,6 +128,11 @@ func (o *compareOptions) start(cmd *cobra.Command, runF func(context.Context, *c
 	if err := o.Plan.validate(cmd); err != nil {
 		return err
 	}
+	for i := range o.Plan.Plans { // a bandwidth test has its completions
+		if p := &o.Plan.Plans[i]; p.Measure == perftest.Bandwidth {
+			p.Operation = perftest.Write
+		}
+	}
 	if runF != nil {
 		return runF(cmd.Context(), o)
 	}
