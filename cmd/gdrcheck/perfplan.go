@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -16,6 +17,9 @@ import (
 type planFlags struct {
 	Plans []perftest.Plan
 	Local perftest.Local
+	// Memory of this end, and of the other; left open there, it is as the other
+	// end has it.
+	Memory, PeerMemory perftest.MemoryAsk
 
 	ops, measures   []string
 	transport, size string
@@ -66,12 +70,16 @@ func addPlanFlags(cmd *cobra.Command, p *planFlags) {
 	f.DurationVar(&p.interval, "interval", perftest.DefaultInterval, "of the series of a bandwidth")
 	f.IntVar(&l.CPU, "cpu", l.CPU, "`NUMBER` of the CPU that measures (-1: one near the NIC)")
 	f.IntVar(&l.NUMANode, "numa-node", l.NUMANode, "NUMA `NODE` of the buffers (-1: the NIC's)")
+	addMemoryFlags(cmd, &p.Memory, "", memoryUsage+" (default host)")
 }
 
 // validate makes the plans of what was given.
 func (p *planFlags) validate(cmd *cobra.Command) error {
 	var sizes []int
-	var err error
+	err := cmp.Or(checkMemory(p.Memory, ""), checkMemory(p.PeerMemory, "peer-"))
+	if err != nil {
+		return err
+	}
 	if p.size != "" {
 		if sizes, err = parseSizes(p.size); err != nil {
 			return usagef("--size %s: %w", p.size, err)
