@@ -234,7 +234,7 @@ func (m *Message) check() error {
 		return fmt.Errorf("size %d", m.Size)
 	}
 	if f := m.Failure; f != nil {
-		return short(f.Call, f.Subject, f.Status, f.Cause, f.Check)
+		return f.check()
 	}
 	if m.Stage == StageOpened && m.Endpoint == nil || m.Stage == StageRan && m.Outcome == nil {
 		return fmt.Errorf("stage %s lacks what belongs to it", m.Stage)
@@ -274,6 +274,9 @@ func (e *Endpoint) check() error {
 		return fmt.Errorf("%d notes", len(e.Notes))
 	}
 	if err := short(e.Notes...); err != nil {
+		return err
+	}
+	if err := e.Memory.check(); err != nil {
 		return err
 	}
 	return short(e.Device, e.LinkLayer, e.GIDType, e.GIDReason, e.Firmware, e.Double)

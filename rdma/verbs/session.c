@@ -12,10 +12,8 @@
 
 int gdr_fail(struct gdr_session *s, const char *call, int err)
 {
-	if (!s->error.call) { /* the first cause counts */
-		s->error.call = call;
-		s->error.err = err;
-	}
+	if (!s->error.call) /* the first cause counts */
+		gdr_set_error(&s->error, call, err);
 	return -1;
 }
 
@@ -46,9 +44,7 @@ failed:
 	if (s && s->ctx)
 		(void)gdr_close(v, s->ctx);
 	free(s);
-	memset(e, 0, sizeof(*e));
-	e->call = call;
-	e->err = rc;
+	gdr_set_error(e, call, rc);
 	return -1;
 }
 
@@ -120,32 +116,17 @@ static int register_memory(struct gdr_session *s, const struct gdr_mem_ops *ops)
 	s->has_dst = gdr_gets_data(&s->c);
 	s->dst = s->has_src ? s->span * s->c.qps : 0;
 	s->mem.ops = ops;
-	rc = ops->alloc(&s->mem, s->dst + (s->has_dst ? s->span * s->c.qps : 0) + GDR_LINE, s->c.numa_node, &call);
+	rc = ops->alloc(&s->mem, s->dst + (s->has_dst ? s->span * s->c.qps : 0) + GDR_LINE, s->c.device, &call);
 	if (rc) {
 		s->mem.ops = NULL;
 		return gdr_fail(s, call, rc);
 	}
-	if (ops->export_dmabuf) {
-		uint64_t offset;
-		int fd;
-
-		if (!s->v.reg_dmabuf_mr)
-			return gdr_fail(s, "ibv_reg_dmabuf_mr", EOPNOTSUPP);
-		rc = ops->export_dmabuf(&s->mem, &fd, &offset, &call);
-		if (rc)
-			return gdr_fail(s, call, rc);
-		errno = 0;
-		s->mr = s->v.reg_dmabuf_mr(s->pd, offset, s->mem.bytes, (uint64_t)(uintptr_t)s->mem.addr, fd, access);
-		rc = s->mr ? 0 : gdr_failure();
-		(void)close(fd); /* the registration holds the memory */
-		return rc ? gdr_fail(s, "ibv_reg_dmabuf_mr", rc) : 0;
+	if (gdr_register(&s->v, s->pd, &s->mem, s->c.ways, s->c.ways_n, access, &s->registration)) {
+		s->error = s->registration.failed[s->registration.failed_n - 1].error;
+		return -1;
 	}
-	errno = 0;
-	if (access & IBV_ACCESS_OPTIONAL_RANGE && s->v.reg_mr_iova2)
-		s->mr = s->v.reg_mr_iova2(s->pd, s->mem.addr, s->mem.bytes, (uint64_t)(uintptr_t)s->mem.addr, (unsigned int)access);
-	else
-		s->mr = s->v.reg_mr(s->pd, s->mem.addr, s->mem.bytes, access & ~IBV_ACCESS_OPTIONAL_RANGE);
-	return s->mr ? 0 : gdr_fail(s, "ibv_reg_mr", gdr_failure());
+	s->mr = s->registration.mr;
+	return 0;
 }
 
 int gdr_has_receives(const struct gdr_config *c) { return c->op == GDR_SEND || c->op == GDR_WRITE_IMM; }

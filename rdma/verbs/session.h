@@ -4,18 +4,7 @@
 #ifndef GDRCHECK_VERBS_SESSION_H
 #define GDRCHECK_VERBS_SESSION_H
 
-#include "mem.h"
-#include "table.h"
-
-/* What failed. call is NULL while nothing has. */
-struct gdr_error {
-	const char *call;
-	int err;             /* errno, or 0 */
-	int status;          /* enum ibv_wc_status of a failed completion, or 0 */
-	uint32_t vendor_err; /* of a failed completion */
-	uint32_t qp;         /* index of the QP, of a completion or a post */
-	int idle;            /* nothing happened for the plan's idle limit */
-};
+#include "register.h"
 
 enum gdr_op { GDR_WRITE, GDR_WRITE_IMM, GDR_READ, GDR_SEND };
 
@@ -24,7 +13,9 @@ struct gdr_config {
 	int latency, ud, initiator, bidirectional, events, relaxed_ordering;
 	uint32_t qps, depth, recv_depth, post_list, inline_bytes;
 	uint64_t max_size, footprint, seed, idle_ns;
-	int numa_node; /* of the buffer; -1: any */
+	int device; /* of the memory's kind: NUMA node, -1: any; or GPU */
+	enum gdr_way ways[GDR_WAYS]; /* to register it, in the order to be tried */
+	int ways_n;
 	uint8_t port, sl, traffic_class, retry, rnr_retry, timeout;
 	uint16_t pkey_index;
 	int gid_index; /* -1: no GRH */
@@ -85,7 +76,8 @@ struct gdr_session {
 	struct ibv_port_attr port;
 	struct ibv_pd *pd;
 	struct gdr_mem mem;
-	struct ibv_mr *mr;
+	struct gdr_registration registration;
+	struct ibv_mr *mr; /* the registration's */
 	struct ibv_comp_channel *send_events, *recv_events;
 	struct ibv_cq *send_cq, *recv_cq;
 	struct ibv_ah *ah;
