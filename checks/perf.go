@@ -40,7 +40,7 @@ var bothSides = []perftest.Side{perftest.Initiator, perftest.Responder}
 // or nothing of it can be held against a threshold.
 func measured(c *Case) *perftest.Result {
 	r := c.Subject.Result
-	if failed(c, r) {
+	if failed(c, r, "ended with an error") {
 		panic(stop{})
 	}
 	for _, side := range bothSides {
@@ -56,14 +56,14 @@ func measured(c *Case) *perftest.Result {
 	return r
 }
 
-// failed says that a test did not come to its end.
-func failed(c *Case, r *perftest.Result) bool {
+// failed says that a test did not come to its end; how is what became of it.
+func failed(c *Case, r *perftest.Result, how string) bool {
 	f := r.Failure
 	if f == nil {
 		return false
 	}
 	c.Row("error", f.Error(), string(r.Faulty))
-	c.Fail("the test ended with an error at the %s: %s", r.Faulty, f.Error())
+	c.Fail("the test %s at the %s: %s", how, r.Faulty, f.Error())
 	if f.Check != "" {
 		c.Fix(f.Check)
 	}

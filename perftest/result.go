@@ -55,8 +55,10 @@ type Result struct {
 	Scope   string   `json:"scope,omitempty"`
 	Failure *Failure `json:"failure,omitempty"` // what ended the test
 	// Faulty is which end Failure happened at.
-	Faulty Side     `json:"faulty,omitempty"`
-	Notes  []string `json:"notes,omitempty"`
+	Faulty Side `json:"faulty,omitempty"`
+	// FailedAt is the stage that was not reached, with Failure alone.
+	FailedAt Stage    `json:"failed_at,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
 	// Limits is what each end's port and its path to memory carry.
 	Limits map[Side]Limits `json:"limits,omitempty"`
 	// Counters is what each side's port and NIC counted during the test.
@@ -123,6 +125,11 @@ func (r *Result) Good() bool {
 		}
 	}
 	return r.Failure == nil && len(r.Steps) > 0
+}
+
+// SetUp says that both ends were opened and connected, whatever came of the runs.
+func (r *Result) SetUp() bool {
+	return r.Failure == nil || r.FailedAt != StageOpened && r.FailedAt != StageConnected
 }
 
 // SetSeries sets the series with its minimum, median and maximum; one of less

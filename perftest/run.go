@@ -39,12 +39,16 @@ func (s Side) other() Side {
 	return Initiator
 }
 
+func (r *runner) fail(at Stage, f *Failure, faulty Side) {
+	r.result.Failure, r.result.Faulty, r.result.FailedAt = f, faulty, at
+}
+
 // exchange tells the other end ours, or that this end failed with err, and
 // returns what it says.
 func (r *runner) exchange(ctx context.Context, ours Message, err error) (Message, error) {
 	if err != nil {
 		f := AsFailure(err)
-		r.result.Failure, r.result.Faulty = f, r.side
+		r.fail(ours.Stage, f, r.side)
 		ours = Message{Stage: ours.Stage, Size: ours.Size, Failure: f}
 	}
 	theirs, chErr := r.ch.Exchange(ctx, ours)
@@ -52,7 +56,7 @@ func (r *runner) exchange(ctx context.Context, ours Message, err error) (Message
 	case err != nil:
 		// Of two failures, that nothing came is the other one's consequence.
 		if theirs.Failure != nil && r.result.Failure.Call == callWaiting {
-			r.result.Failure, r.result.Faulty = theirs.Failure, r.side.other()
+			r.fail(ours.Stage, theirs.Failure, r.side.other())
 		}
 		if ctx.Err() != nil {
 			return theirs, ctx.Err()
@@ -61,7 +65,7 @@ func (r *runner) exchange(ctx context.Context, ours Message, err error) (Message
 	case chErr != nil:
 		return theirs, chErr
 	case theirs.Failure != nil:
-		r.result.Failure, r.result.Faulty = theirs.Failure, r.side.other()
+		r.fail(ours.Stage, theirs.Failure, r.side.other())
 		return theirs, &testEnded{}
 	case theirs.Stage != ours.Stage || theirs.Size != ours.Size:
 		return theirs, fmt.Errorf("the other end is at %q of size %d, this one at %q of size %d", theirs.Stage, theirs.Size, ours.Stage, ours.Size)
@@ -87,7 +91,7 @@ func (r *runner) run(ctx context.Context, l Local, progress func(Progress)) erro
 	r.result.Scope = scope(ours, *theirs.Endpoint)
 	if err := Compatible(r.result.Plan, ours, *theirs.Endpoint); err != nil {
 		// Both ends come to the same, so neither needs to be told.
-		r.result.Failure, r.result.Faulty = AsFailure(err), r.side
+		r.fail(StageConnected, AsFailure(err), r.side)
 		return &testEnded{}
 	}
 	err = r.engine.Connect(ctx, *theirs.Endpoint)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"time"
@@ -65,7 +64,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
 	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
-	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same)")
+	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same, or the first active one of --peer-dev)")
 	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the other end's memory (default: as --mem and --gpu)")
 	return cmd
 }
@@ -73,22 +72,9 @@ PCIe, memory and driver are measured, not cable and switch.`,
 func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	a := opts.Plan.Local
-	b := a
-	if opts.PeerDevice != "" {
-		b.Device = opts.PeerDevice
-	}
-	if opts.PeerPort > 0 {
-		b.Port = opts.PeerPort
-	}
-	b.Place++ // the next CPU: two loops on one would take turns
-	b.CPU = opts.PeerCPU
-	peer := opts.Plan.PeerMemory
-	if peer == (perftest.MemoryAsk{}) {
-		peer = opts.Plan.Memory
-	}
-	if err := cmp.Or(perf.memory(ctx, &a, opts.Plan.Memory), perf.memory(ctx, &b, peer)); err != nil {
-		return usagef("--mem: %w", err)
+	a, b, err := opts.ends(ctx)
+	if err != nil {
+		return err
 	}
 	at := time.Now().UTC()
 	var results []*perftest.Result
@@ -100,6 +86,30 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 		results = append(results, noted(r, p.Note))
 	}
 	return writePerf(ctx, opts.IO, &opts.Output, results, at)
+}
+
+// ends are where both ends of a loopback measure.
+func (o *loopbackOptions) ends(ctx context.Context) (a, b perftest.Local, err error) {
+	if a, err = o.Plan.place(ctx); err != nil {
+		return a, b, err
+	}
+	b = a
+	peer := o.Plan
+	if o.PeerDevice != "" {
+		peer.Local.Device, peer.portGiven = o.PeerDevice, false
+	}
+	if o.PeerPort != 0 {
+		peer.Local.Port, peer.portGiven = o.PeerPort, true
+	}
+	if o.Plan.PeerMemory != (perftest.MemoryAsk{}) {
+		peer.Memory = o.Plan.PeerMemory
+	}
+	if o.PeerDevice != "" || o.PeerPort != 0 || peer.Memory != o.Plan.Memory {
+		b, err = peer.place(ctx)
+	}
+	b.Place++ // the next CPU: two loops on one would take turns
+	b.CPU = o.PeerCPU
+	return a, b, err
 }
 
 func measureLoopback(ctx context.Context, s *streams, p perftest.Plan, a, b perftest.Local) (*perftest.Result, error) {

@@ -21,8 +21,6 @@ type perfClientOptions struct {
 	PeerDevice string
 	Reverse    bool
 	Wait       time.Duration
-
-	portGiven bool
 }
 
 func newPerfClientCommand(s *streams, runF func(context.Context, *perfClientOptions) error) *cobra.Command {
@@ -48,7 +46,6 @@ every user of a node sees its processes' arguments.`,
 			if opts.Wait <= 0 {
 				return usagef("--wait %s: want a time above zero, as in --wait 10s", opts.Wait)
 			}
-			opts.portGiven = cmd.Flags().Changed("port")
 			if err := opts.Plan.validate(cmd); err != nil {
 				return err
 			}
@@ -76,9 +73,9 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 	if err != nil {
 		return err
 	}
-	local, err := opts.local(ctx)
+	local, err := opts.Plan.place(ctx)
 	if err != nil {
-		return usagef("%w", err)
+		return err
 	}
 	at := time.Now().UTC()
 	s, err := perftest.Connect(ctx, withPort(opts.Server), token, perf.end(perftest.Timing{}), opts.Wait)
@@ -103,23 +100,6 @@ func (o *perfClientOptions) measure(s *perftest.Session, p *perftest.Plan, l per
 	progress, end := newProgress(o.IO, p)
 	defer end()
 	return s.Run(perftest.Request{Plan: *p, Local: l, Device: o.PeerDevice, Memory: o.Plan.PeerMemory, Reverse: o.Reverse, Progress: progress})
-}
-
-// local is this end's place: the device that was named or the first that can be
-// measured, and what else the flags say.
-func (o *perfClientOptions) local(ctx context.Context) (perftest.Local, error) {
-	l := o.Plan.Local
-	name := l.Device
-	if name != "" && o.portGiven {
-		name += "/" + strconv.Itoa(l.Port)
-	}
-	found, err := perf.device(ctx, name)
-	if err != nil {
-		return l, err
-	}
-	l.Device, l.Port = found.Device, found.Port
-	err = perf.memory(ctx, &l, o.Plan.Memory)
-	return l, err
 }
 
 // withPort adds the default TCP port to a host without one.

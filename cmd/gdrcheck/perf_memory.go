@@ -52,6 +52,9 @@ func chooseMemory(m *topo.Machine, l *perftest.Local, kind string, way perftest.
 	g := topo.New(m)
 	d, err := chooseGPU(g, l.Device, kind, name)
 	switch {
+	case errors.Is(err, errNoGPU) && len(m.Problems) > 0:
+		p := m.Problems[0]
+		return fmt.Errorf("%w: %s could not be collected: %s", errNotCollected, p.Part, p.Reason)
 	case errors.Is(err, errNoGPU) && kind == perftest.MemoryAuto && name == "":
 		l.Memory = perftest.MemoryHost
 		return nil

@@ -92,7 +92,7 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 	defer stop()
 	if opts.Device != "" {
 		if _, err := perf.device(ctx, opts.device()); err != nil {
-			return usagef("--dev: %w", err)
+			return deviceError(fmt.Errorf("--dev: %w", err))
 		}
 	}
 	if opts.Memory != (perftest.MemoryAsk{}) {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -30,6 +32,7 @@ type planFlags struct {
 	margin          time.Duration
 	idle, interval  time.Duration
 	set             perftest.Plan // what stands in it is taken for flags that were given
+	portGiven       bool
 }
 
 func addPlanFlags(cmd *cobra.Command, p *planFlags) {
@@ -37,7 +40,7 @@ func addPlanFlags(cmd *cobra.Command, p *planFlags) {
 	f := cmd.Flags()
 	l, set := &p.Local, &p.set
 	f.StringVar(&l.Device, "dev", "", "RDMA `DEVICE`, as in /sys/class/infiniband")
-	f.IntVar(&l.Port, "port", l.Port, "its port `NUMBER`")
+	f.IntVar(&l.Port, "port", 0, "its port `NUMBER` (default: the first active one)")
 	f.StringSliceVar(&p.ops, "op", []string{string(perftest.Write)}, "`OPERATIONS`: write, write_imm, read, send")
 	f.StringSliceVar(&p.measures, "measure", []string{string(perftest.Bandwidth), string(perftest.Latency)}, "`MEASURES`: bandwidth, latency")
 	f.StringVar(&p.transport, "transport", string(perftest.RC), "RC, or UD for send")
@@ -75,6 +78,7 @@ func addPlanFlags(cmd *cobra.Command, p *planFlags) {
 
 // validate makes the plans of what was given.
 func (p *planFlags) validate(cmd *cobra.Command) error {
+	p.portGiven = cmd.Flags().Changed("port")
 	var sizes []int
 	err := cmp.Or(checkMemory(p.Memory, ""), checkMemory(p.PeerMemory, "peer-"))
 	if err != nil {
@@ -107,6 +111,34 @@ func (p *planFlags) validate(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// place is where this end measures: the device that was named, or the first that
+// can be measured, and what else the flags say.
+func (p *planFlags) place(ctx context.Context) (perftest.Local, error) {
+	l := p.Local
+	name := l.Device
+	if name != "" && p.portGiven {
+		name += "/" + strconv.Itoa(l.Port)
+	}
+	found, err := perf.device(ctx, name)
+	// A port that is down is named to be measured: what it lacks is a finding.
+	if err != nil && (name == "" || !errors.Is(err, errNotActive)) {
+		return l, deviceError(err)
+	}
+	l.Device, l.Port = found.Device, found.Port
+	if err := perf.memory(ctx, &l, p.Memory); err != nil {
+		return l, deviceError(fmt.Errorf("--mem: %w", err))
+	}
+	return l, nil
+}
+
+// deviceError says what an error of perf.device is to who started the command.
+func deviceError(err error) error {
+	if errors.Is(err, errNotCollected) {
+		return unmeasured{err}
+	}
+	return usageError{err}
 }
 
 // apply overwrites a plan's defaults by the flags that were given.

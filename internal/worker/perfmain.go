@@ -104,6 +104,9 @@ func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
 	double := os.Getenv(VerbsLibraryEnv)
 	s, endpoint, err := verbs.Open(double, memory, *c.Plan, local, c.Side)
 	if err != nil {
+		if double == "" {
+			err = whyNotOpened(thisSystem, local.Device, perftest.AsFailure(err))
+		}
 		return nil, err
 	}
 	e.session = s
