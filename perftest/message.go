@@ -50,6 +50,8 @@ type test struct {
 	// Device is the one that the server is to use, as "mlx5_0" or "mlx5_0/1";
 	// empty: the server chooses.
 	Device string `json:"device,omitempty"`
+	// Memory is what its memory is to be.
+	Memory MemoryAsk `json:"memory,omitzero"`
 	// Simulated: the client moves no data over RDMA.
 	Simulated bool `json:"simulated,omitempty"`
 }
@@ -194,7 +196,7 @@ func (m *message) check() error {
 		if m.Test.Side != Initiator && m.Test.Side != Responder {
 			return fmt.Errorf("no side %q", m.Test.Side)
 		}
-		return short(m.Test.Device) // the plan is judged by the server, with an answer
+		return short(m.Test.Device, m.Test.Memory.Memory, m.Test.Memory.GPU) // the plan is judged by the server, with an answer
 	case m.Step != nil:
 		return m.Step.check()
 	case m.Finished != nil:
@@ -234,7 +236,7 @@ func (m *Message) check() error {
 		return fmt.Errorf("size %d", m.Size)
 	}
 	if f := m.Failure; f != nil {
-		return short(f.Call, f.Subject, f.Status, f.Cause, f.Check)
+		return f.check()
 	}
 	if m.Stage == StageOpened && m.Endpoint == nil || m.Stage == StageRan && m.Outcome == nil {
 		return fmt.Errorf("stage %s lacks what belongs to it", m.Stage)
@@ -277,6 +279,9 @@ func (e *Endpoint) check() error {
 		return fmt.Errorf("%d notes", len(e.Notes))
 	}
 	if err := short(e.Notes...); err != nil {
+		return err
+	}
+	if err := e.Memory.check(); err != nil {
 		return err
 	}
 	return short(e.Device, e.LinkLayer, e.GIDType, e.GIDReason, e.Firmware, e.Double)

@@ -126,12 +126,18 @@ type Local struct {
 	Place int `json:"place"`
 	// Address is of the data connection of RouteTCP; empty: the NIC's own.
 	Address string `json:"address,omitempty"`
-	Memory  string `json:"memory"` // "host"
+	Memory  string `json:"memory"` // MemoryHost, …
+	// Way is how a GPU's memory is registered; empty: WayAuto.
+	Way Way `json:"way,omitempty"`
+	// GPU is whose memory it is, for kinds that are a GPU's.
+	GPU *GPU `json:"gpu,omitempty"`
+	// DataDirect: the NIC has an mlx5 Data Direct function.
+	DataDirect bool `json:"data_direct,omitempty"`
 }
 
 // NewLocal returns the defaults for a device.
 func NewLocal(device string) Local {
-	return Local{Device: device, Port: 1, GIDIndex: -1, CPU: -1, NUMANode: -1, Memory: "host"}
+	return Local{Device: device, Port: 1, GIDIndex: -1, CPU: -1, NUMANode: -1, Memory: MemoryHost}
 }
 
 // Defaults of a plan; those that perftest has too are perftest's.
@@ -239,7 +245,7 @@ func (p *Plan) Validate() error {
 	bad(p.DurationNs > 0 && 2*p.MarginNs >= p.DurationNs, "two margins leave nothing of the duration")
 	within("warm-up", int64(p.WarmUp), 0, MaxMessages)
 	bad(p.Measure == Latency && (p.QPs > 1 || p.Depth > 1 || p.PostList > 1 || p.Bidirectional), "a latency test has one QP, one message in flight and no second direction")
-	bad(p.Measure == Latency && p.Operation == Write && p.Events, "a write latency test has no event to sleep for: it polls memory")
+	bad(p.Polls() && p.Events, "a write latency test has no event to sleep for: it polls memory")
 	within("footprint", p.FootprintBytes, 0, MaxFootprintBytes)
 	bad(p.MTUBytes != 0 && !slices.Contains([]int{256, 512, 1024, 2048, 4096}, p.MTUBytes), "MTU %d: want 256, 512, 1024, 2048 or 4096", p.MTUBytes)
 	within("service level", int64(p.ServiceLevel), 0, maxServiceLevel)
@@ -262,6 +268,9 @@ func (p *Plan) Moderation(size int) int {
 	}
 	return min(manySignalled, p.Depth)
 }
+
+// Polls says whether an end learns of a message by reading its memory.
+func (p *Plan) Polls() bool { return p.Operation == Write && p.Measure == Latency }
 
 // Supported says whether an operation goes over a transport.
 func Supported(t Transport, op Operation) error {

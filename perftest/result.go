@@ -15,6 +15,7 @@ type Endpoint struct {
 	GIDReason string `json:"gid_reason,omitempty"`
 	MTUBytes  int    `json:"mtu_bytes"` // active
 	Bytes     uint64 `json:"bytes"`     // length of the registered memory
+	Memory    Buffer `json:"memory"`
 	// For the peer alone; a Result does not hold them.
 	QPs        []QP     `json:"qps,omitempty"` //nolint:revive // queue pairs, not queries per second
 	Address    uint64   `json:"address,omitempty"`
@@ -34,6 +35,9 @@ func (e Endpoint) public() Endpoint {
 	e.QPs, e.Address, e.RemoteKey, e.Stream = nil, 0, 0, nil
 	return e
 }
+
+// simulated says whether a test double stood for a part of this end.
+func (e Endpoint) simulated() bool { return e.Double != "" || e.Memory.Double != "" }
 
 // QP is one queue pair.
 type QP struct {
@@ -213,7 +217,8 @@ type Failure struct {
 	Call      string `json:"call"`                 // ibv_reg_mr, or "work completion"
 	Subject   string `json:"subject,omitempty"`    // mlx5_0, QP 3
 	Errno     int    `json:"errno,omitempty"`      // of a call
-	Status    string `json:"status,omitempty"`     // of a completion: IBV_WC_RETRY_EXC_ERR
+	Code      int    `json:"code,omitempty"`       // of a vendor's library: its own error
+	Status    string `json:"status,omitempty"`     // of a completion, or of Code: IBV_WC_RETRY_EXC_ERR, CUDA_ERROR_NO_DEVICE
 	VendorErr uint32 `json:"vendor_err,omitempty"` // of a completion
 	Cause     string `json:"cause"`                // the likely reason
 	Check     string `json:"check,omitempty"`      // what to look at

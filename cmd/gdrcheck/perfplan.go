@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,9 @@ import (
 type planFlags struct {
 	Plans []perftest.Plan
 	Local perftest.Local
+	// Memory of this end, and of the other; left open there, it is as the other
+	// end has it.
+	Memory, PeerMemory perftest.MemoryAsk
 
 	ops, measures   []string
 	routes          []string
@@ -75,13 +79,17 @@ func addPlanFlags(cmd *cobra.Command, p *planFlags) {
 	f.DurationVar(&p.interval, "interval", perftest.DefaultInterval, "of the series of a bandwidth")
 	f.IntVar(&l.CPU, "cpu", l.CPU, "`NUMBER` of the CPU that measures (-1: one near the NIC)")
 	f.IntVar(&l.NUMANode, "numa-node", l.NUMANode, "NUMA `NODE` of the buffers (-1: the NIC's)")
+	addMemoryFlags(cmd, &p.Memory, "", memoryUsage+" (default host)")
 }
 
 // validate makes the plans of what was given.
 func (p *planFlags) validate(cmd *cobra.Command) error {
 	p.portGiven = cmd.Flags().Changed("port")
 	var sizes []int
-	var err error
+	err := cmp.Or(checkMemory(p.Memory, ""), checkMemory(p.PeerMemory, "peer-"))
+	if err != nil {
+		return err
+	}
 	if p.size != "" {
 		if sizes, err = parseSizes(p.size); err != nil {
 			return usagef("--size %s: %w", p.size, err)
@@ -148,6 +156,9 @@ func (p *planFlags) place(ctx context.Context) (perftest.Local, error) {
 		return l, deviceError(err)
 	}
 	l.Device, l.Port = found.Device, found.Port
+	if err := perf.memory(ctx, &l, p.Memory); err != nil {
+		return l, deviceError(fmt.Errorf("--mem: %w", err))
+	}
 	return l, nil
 }
 

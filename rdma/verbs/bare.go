@@ -13,7 +13,6 @@ import (
 	"os"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
@@ -34,19 +33,19 @@ func (d *stream) close() {
 }
 
 // openBare opens a session that needs no RDMA device.
-func openBare(memory unsafe.Pointer, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
+func openBare(memory Memory, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
 	e := perftest.Endpoint{Device: l.Device, Port: l.Port, GIDIndex: -1, CPU: l.CPU}
 	var (
 		cs *C.struct_gdr_session
 		ce C.struct_gdr_error
 	)
 	if C.gdr_session_bare(&cs, &ce) != 0 {
-		return nil, e, failure(&ce, l.Device)
+		return nil, e, failure(&ce, nil, l.Device)
 	}
-	s := &Session{s: cs, plan: p, local: l, side: side}
-	c := s.config(-1)
+	s := &Session{s: cs, ops: (*C.struct_gdr_mem_ops)(memory.Ops), plan: p, local: l, side: side}
+	c := s.config(-1, memory.Device, nil)
 	err := error(nil)
-	if C.gdr_session_setup(s.s, &c, (*C.struct_gdr_mem_ops)(memory)) != 0 {
+	if C.gdr_session_setup(s.s, &c, s.ops) != 0 {
 		err = s.failure()
 	} else if p.Route == perftest.RouteTCP && side == perftest.Responder {
 		e.Stream, err = s.wait()
@@ -55,6 +54,7 @@ func openBare(memory unsafe.Pointer, p perftest.Plan, l perftest.Local, side per
 		s.Close()
 		return nil, perftest.Endpoint{}, err
 	}
+	e.Memory = perftest.Buffer{Kind: l.Memory, GPU: l.GPU}
 	s.tellMemory(&e)
 	s.own = e
 	return s, e, nil

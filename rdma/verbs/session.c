@@ -12,10 +12,8 @@
 
 int gdr_fail(struct gdr_session *s, const char *call, int err)
 {
-	if (!s->error.call) { /* the first cause counts */
-		s->error.call = call;
-		s->error.err = err;
-	}
+	if (!s->error.call) /* the first cause counts */
+		gdr_set_error(&s->error, call, err);
 	return -1;
 }
 
@@ -46,9 +44,7 @@ failed:
 	if (s && s->ctx)
 		(void)gdr_close(v, s->ctx);
 	free(s);
-	memset(e, 0, sizeof(*e));
-	e->call = call;
-	e->err = rc;
+	gdr_set_error(e, call, rc);
 	return -1;
 }
 
@@ -114,16 +110,14 @@ static int access_of(const struct gdr_config *c)
 	return access;
 }
 
-int gdr_session_register(struct gdr_session *s, void *addr, size_t bytes)
+int gdr_session_register(struct gdr_session *s, struct gdr_mem *m, const enum gdr_way *ways, int n)
 {
-	int access = access_of(&s->c);
-
-	errno = 0;
-	if (access & IBV_ACCESS_OPTIONAL_RANGE && s->v.reg_mr_iova2)
-		s->mr = s->v.reg_mr_iova2(s->pd, addr, bytes, (uint64_t)(uintptr_t)addr, (unsigned int)access);
-	else
-		s->mr = s->v.reg_mr(s->pd, addr, bytes, access & ~IBV_ACCESS_OPTIONAL_RANGE);
-	return s->mr ? 0 : gdr_fail(s, "ibv_reg_mr", gdr_failure());
+	if (gdr_register(&s->v, s->pd, m, ways, n, access_of(&s->c), &s->registration)) {
+		s->error = s->registration.failed[s->registration.failed_n - 1].error;
+		return -1;
+	}
+	s->mr = s->registration.mr;
+	return 0;
 }
 
 static int allocate(struct gdr_session *s, const struct gdr_mem_ops *ops)
@@ -141,36 +135,12 @@ static int allocate(struct gdr_session *s, const struct gdr_mem_ops *ops)
 	s->has_dst = gdr_gets_data(&s->c);
 	s->dst = s->has_src ? s->span * s->c.qps : 0;
 	s->mem.ops = ops;
-	rc = ops->alloc(&s->mem, s->dst + (s->has_dst ? s->span * s->c.qps : 0) + GDR_LINE, s->c.numa_node, &call);
+	rc = ops->alloc(&s->mem, s->dst + (s->has_dst ? s->span * s->c.qps : 0) + GDR_LINE, s->c.device, &call);
 	if (rc) {
 		s->mem.ops = NULL;
 		return gdr_fail(s, call, rc);
 	}
 	return 0;
-}
-
-static int register_device(struct gdr_session *s)
-{
-	const struct gdr_mem_ops *ops = s->mem.ops;
-	const char *call;
-	int rc;
-
-	if (ops->export_dmabuf) {
-		uint64_t offset;
-		int fd;
-
-		if (!s->v.reg_dmabuf_mr)
-			return gdr_fail(s, "ibv_reg_dmabuf_mr", EOPNOTSUPP);
-		rc = ops->export_dmabuf(&s->mem, &fd, &offset, &call);
-		if (rc)
-			return gdr_fail(s, call, rc);
-		errno = 0;
-		s->mr = s->v.reg_dmabuf_mr(s->pd, offset, s->mem.bytes, (uint64_t)(uintptr_t)s->mem.addr, fd, access_of(&s->c));
-		rc = s->mr ? 0 : gdr_failure();
-		(void)close(fd); /* the registration holds the memory */
-		return rc ? gdr_fail(s, "ibv_reg_dmabuf_mr", rc) : 0;
-	}
-	return gdr_session_register(s, s->mem.addr, s->mem.bytes);
 }
 
 int gdr_has_receives(const struct gdr_config *c) { return c->op == GDR_SEND || c->op == GDR_WRITE_IMM; }
@@ -290,7 +260,7 @@ int gdr_session_setup(struct gdr_session *s, const struct gdr_config *c, const s
 	s->pd = s->v.alloc_pd(s->ctx);
 	if (!s->pd)
 		return gdr_fail(s, "ibv_alloc_pd", gdr_failure());
-	if (c->route == GDR_DIRECT ? register_device(s) : gdr_staging_make(s))
+	if (c->route == GDR_DIRECT ? gdr_session_register(s, &s->mem, c->ways, c->ways_n) : gdr_staging_make(s))
 		return -1;
 	if (make_cq(s, c->depth * c->qps, &s->send_cq, &s->send_events) ||
 	    make_cq(s, gdr_receives(&s->c) ? c->recv_depth * c->qps : 1, &s->recv_cq, &s->recv_events))

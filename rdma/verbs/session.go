@@ -24,6 +24,7 @@ import (
 // which the caller has locked and placed.
 type Session struct {
 	s     *C.struct_gdr_session
+	ops   *C.struct_gdr_mem_ops
 	plan  perftest.Plan
 	local perftest.Local
 	side  perftest.Side
@@ -35,10 +36,16 @@ var ops = map[perftest.Operation]C.int{
 	perftest.Write: C.GDR_WRITE, perftest.WriteImm: C.GDR_WRITE_IMM, perftest.Read: C.GDR_READ, perftest.Send: C.GDR_SEND,
 }
 
+// Memory is what a session's data is to be in.
+type Memory struct {
+	Ops    unsafe.Pointer // a const struct gdr_mem_ops * of package mem
+	Device int            // of its kind: a NUMA node (-1: any), or a GPU's number
+}
+
 // Open opens the device, registers memory and makes queue pairs. library is a
-// test double to load, or empty; memory is a struct gdr_mem_ops * of package
-// mem. What was opened is closed again on an error, which is a *perftest.Failure.
-func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
+// test double to load, or empty. What was opened is closed again on an error,
+// which is a *perftest.Failure.
+func Open(library string, memory Memory, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
 	if p.Route == perftest.RouteTCP || p.Route == perftest.RouteCopy {
 		return openBare(memory, p, l, side)
 	}
@@ -54,6 +61,10 @@ func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Loc
 	if err != nil {
 		return nil, perftest.Endpoint{}, loadFailure(library, err)
 	}
+	ways := l.Ways()
+	if slices.Contains(ways, perftest.WayDataDirect) {
+		loadMLX5(table, library)
+	}
 	name := C.CString(l.Device)
 	defer C.free(unsafe.Pointer(name))
 	var (
@@ -61,10 +72,10 @@ func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Loc
 		ce C.struct_gdr_error
 	)
 	if C.gdr_session_open(&cs, table, name, C.uint8_t(l.Port), &ce) != 0 {
-		return nil, perftest.Endpoint{}, failure(&ce, fmt.Sprintf("%s/%d", l.Device, l.Port))
+		return nil, perftest.Endpoint{}, failure(&ce, nil, fmt.Sprintf("%s/%d", l.Device, l.Port))
 	}
-	s := &Session{s: cs, plan: p, local: l, side: side}
-	e, err := s.setup(memory)
+	s := &Session{s: cs, ops: (*C.struct_gdr_mem_ops)(memory.Ops), plan: p, local: l, side: side}
+	e, err := s.setup(memory.Device, ways)
 	if err != nil {
 		s.Close()
 		return nil, perftest.Endpoint{}, err
@@ -81,15 +92,20 @@ func loadFailure(library string, err error) error {
 	return f
 }
 
-func failure(e *C.struct_gdr_error, device string) *perftest.Failure {
-	subject := device
-	if e.status != 0 {
+// failure explains an error of C. ops is the memory's kind, whose library an
+// error may be of.
+func failure(e *C.struct_gdr_error, ops *C.struct_gdr_mem_ops, device string) *perftest.Failure {
+	call := C.GoString(e.call)
+	switch {
+	case e.status != 0:
 		return perftest.CompletionFailure(fmt.Sprintf("%s QP %d", device, e.qp), int(e.status), uint32(e.vendor_err))
+	case e.code != 0 && ops != nil:
+		return perftest.LibraryFailure(C.GoString(ops.library), call, int(e.code), C.GoString(C.gdr_mem_error_name(ops, e.code)))
 	}
-	return perftest.CallFailure(C.GoString(e.call), subject, syscall.Errno(e.err))
+	return perftest.CallFailure(call, device, syscall.Errno(e.err))
 }
 
-func (s *Session) failure() error { return failure(&s.s.error, s.local.Device) }
+func (s *Session) failure() error { return failure(&s.s.error, s.ops, s.local.Device) }
 
 func cbool(b bool) C.int {
 	if b {
@@ -98,7 +114,7 @@ func cbool(b bool) C.int {
 	return 0
 }
 
-func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
+func (s *Session) setup(device int, ways []perftest.Way) (perftest.Endpoint, error) {
 	e := perftest.Endpoint{
 		Device: s.local.Device, Port: s.local.Port, LID: uint16(s.s.port.lid),
 		MTUBytes: mtuBytes(int(s.s.port.active_mtu)), MaxReads: int(s.s.device.max_qp_rd_atom),
@@ -116,10 +132,17 @@ func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
 	if err := s.chooseGID(&e); err != nil {
 		return e, err
 	}
-	c := s.config(e.GIDIndex)
-	if C.gdr_session_setup(s.s, &c, (*C.struct_gdr_mem_ops)(memory)) != 0 {
-		return e, s.failure()
+	if s.plan.Route == perftest.RouteDirect && s.plan.Polls() && s.ops.cpu_access == 0 {
+		return e, &perftest.Failure{
+			Call: "open", Subject: s.local.Device, Cause: "the latency of a plain write is seen by polling the memory, and the CPU cannot poll a GPU's",
+			Check: "measure write_imm: the same write, and a completion that tells of it",
+		}
 	}
+	c := s.config(e.GIDIndex, device, ways)
+	if C.gdr_session_setup(s.s, &c, s.ops) != 0 {
+		return e, s.setupFailure()
+	}
+	e.Memory = s.buffer()
 	for _, q := range s.qps() {
 		e.QPs = append(e.QPs, perftest.QP{Number: uint32(q.qp.qp_num), PSN: uint32(q.psn)})
 	}
@@ -147,7 +170,7 @@ var routes = map[perftest.Route]C.int{
 }
 
 // config is the plan in C's terms.
-func (s *Session) config(gid int) C.struct_gdr_config {
+func (s *Session) config(gid, device int, ways []perftest.Way) C.struct_gdr_config {
 	p := s.plan
 	c := C.struct_gdr_config{
 		op: ops[p.Operation], latency: cbool(p.Measure == perftest.Latency), ud: cbool(p.Transport == perftest.UD),
@@ -156,7 +179,7 @@ func (s *Session) config(gid int) C.struct_gdr_config {
 		qps:              C.uint32_t(p.QPs), depth: C.uint32_t(p.Depth), recv_depth: C.uint32_t(p.RecvDepth),
 		post_list: C.uint32_t(p.PostList), inline_bytes: C.uint32_t(min(p.InlineBytes, slices.Max(p.SizesBytes))),
 		max_size: C.uint64_t(slices.Max(p.SizesBytes)), footprint: C.uint64_t(p.FootprintBytes), seed: C.uint64_t(p.Seed),
-		idle_ns: C.uint64_t(p.IdleNs), numa_node: C.int(s.local.NUMANode),
+		idle_ns: C.uint64_t(p.IdleNs), device: C.int(device), numa_node: C.int(s.local.NUMANode), ways_n: C.int(len(ways)),
 		sl: C.uint8_t(p.ServiceLevel), traffic_class: C.uint8_t(p.TrafficClass), retry: C.uint8_t(p.RetryCount),
 		rnr_retry: C.uint8_t(p.RNRRetry), timeout: C.uint8_t(p.TimeoutExponent),
 		pkey_index: C.uint16_t(s.local.PKeyIndex), gid_index: C.int(gid),
@@ -165,6 +188,12 @@ func (s *Session) config(gid int) C.struct_gdr_config {
 	if p.Route != perftest.RouteDirect {
 		// Chunks and credits, in both directions. A chunk is written with immediate.
 		c.op, c.depth, c.recv_depth = C.GDR_WRITE_IMM, 2*c.chunks, 2*c.chunks
+	}
+	for i, w := range ways {
+		c.ways[i] = wayNumbers[w]
+	}
+	if s.ops.cpu_access == 0 {
+		c.inline_bytes = 0 // the CPU would have to read the memory
 	}
 	return c
 }

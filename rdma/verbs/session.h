@@ -4,18 +4,7 @@
 #ifndef GDRCHECK_VERBS_SESSION_H
 #define GDRCHECK_VERBS_SESSION_H
 
-#include "mem.h"
-#include "table.h"
-
-/* What failed. call is NULL while nothing has. */
-struct gdr_error {
-	const char *call;
-	int err;             /* errno, or 0 */
-	int status;          /* enum ibv_wc_status of a failed completion, or 0 */
-	uint32_t vendor_err; /* of a failed completion */
-	uint32_t qp;         /* index of the QP, of a completion or a post */
-	int idle;            /* nothing happened for the plan's idle limit */
-};
+#include "register.h"
 
 enum gdr_route {
 	GDR_DIRECT, /* the device's memory is registered */
@@ -32,7 +21,10 @@ struct gdr_config {
 	int latency, ud, initiator, bidirectional, events, relaxed_ordering;
 	uint32_t qps, depth, recv_depth, post_list, inline_bytes;
 	uint64_t max_size, footprint, seed, idle_ns;
-	int numa_node; /* of the buffer; -1: any */
+	int device; /* of the memory's kind: NUMA node, -1: any; or GPU */
+	int numa_node; /* of the slots in host memory; -1: any */
+	enum gdr_way ways[GDR_WAYS]; /* to register it, in the order to be tried */
+	int ways_n;
 	uint8_t port, sl, traffic_class, retry, rnr_retry, timeout;
 	uint16_t pkey_index;
 	int gid_index; /* -1: no GRH */
@@ -98,7 +90,8 @@ struct gdr_session {
 	struct ibv_port_attr port;
 	struct ibv_pd *pd;
 	struct gdr_mem mem;
-	struct ibv_mr *mr;
+	struct gdr_registration registration;
+	struct ibv_mr *mr; /* the registration's */
 	struct ibv_comp_channel *send_events, *recv_events;
 	struct ibv_cq *send_cq, *recv_cq;
 	struct ibv_ah *ah;
@@ -180,8 +173,8 @@ uint64_t gdr_walk(const struct gdr_config *c, uint64_t size);
 /* Brings all QPs back to what _connect left, without anything posted on them. */
 int gdr_session_reset(struct gdr_session *s);
 
-/* Registers memory for the operations of the config. */
-int gdr_session_register(struct gdr_session *s, void *addr, size_t bytes);
+/* Registers memory for the operations of the config, the first way that works. */
+int gdr_session_register(struct gdr_session *s, struct gdr_mem *m, const enum gdr_way *ways, int n);
 
 int gdr_fail(struct gdr_session *s, const char *call, int err);
 

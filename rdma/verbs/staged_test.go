@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/gdrcheck/gdrcheck/internal/mem"
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -31,13 +30,9 @@ func localStream() perftest.Local {
 	return l
 }
 
-func hostMemory(t *testing.T) unsafe.Pointer {
-	t.Helper()
-	ops, err := mem.Ops(mem.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ops
+func hostMemory() Memory {
+	k := mem.HostKind(-1)
+	return Memory{Ops: k.Ops, Device: k.Device}
 }
 
 // Through host memory as many messages go as directly, and all data is right.
@@ -174,7 +169,7 @@ func TestHostileStream(t *testing.T) {
 			defer runtime.UnlockOSThread()
 			p := byRoute(perftest.RouteTCP, perftest.Bandwidth)
 			p.SizesBytes, p.IdleNs = []int{64}, int64(200*time.Millisecond)
-			s, e, err := Open("", hostMemory(t), p, localStream(), perftest.Responder)
+			s, e, err := Open("", hostMemory(), p, localStream(), perftest.Responder)
 			if err != nil {
 				t.Fatal(err)
 			}
