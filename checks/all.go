@@ -79,4 +79,5 @@ var all = []Check{
 	perfLatency,
 	perfData,
 	perfCounters,
+	gdrBeatsStaging,
 }
