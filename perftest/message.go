@@ -254,7 +254,7 @@ func (e *Endpoint) check() error {
 	if e == nil {
 		return nil
 	}
-	if len(e.QPs) == 0 || len(e.QPs) > MaxQPs {
+	if len(e.QPs) > MaxQPs {
 		return fmt.Errorf("%d queue pairs", len(e.QPs))
 	}
 	for _, q := range e.QPs {
@@ -266,6 +266,9 @@ func (e *Endpoint) check() error {
 		if _, err := netip.ParseAddr(e.GID); err != nil {
 			return fmt.Errorf("GID %q", e.GID)
 		}
+	}
+	if err := e.Stream.check(); err != nil {
+		return err
 	}
 	if e.Address+e.Bytes < e.Address {
 		return errors.New("memory that wraps around")
@@ -294,6 +297,12 @@ func (o *Outcome) check() error {
 	if len(o.Sent) > MaxQPs || len(o.Received) > MaxQPs {
 		return errors.New("messages of more queue pairs than there may be")
 	}
+	if o.CPUNs < 0 {
+		return errors.New("CPU time below zero")
+	}
+	if err := short(o.Path); err != nil {
+		return err
+	}
 	if l := o.Latency; l != nil {
 		if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
 			return errors.New("a latency whose percentiles are not in order")
@@ -304,6 +313,9 @@ func (o *Outcome) check() error {
 
 // fits says whether a message goes with the plan that both ends run.
 func (m *Message) fits(p *Plan) error {
+	if m.Endpoint != nil && len(m.Endpoint.QPs) == 0 && p.Route != RouteTCP {
+		return fmt.Errorf("%w: 0 queue pairs", errProtocol)
+	}
 	if o := m.Outcome; o != nil {
 		for _, n := range []int{len(o.Sent), len(o.Received)} {
 			if n != 0 && n != p.QPs {

@@ -299,7 +299,10 @@ func (s *Server) local(ctx context.Context, t *test) (Local, error) {
 	if err := p.Validate(); err != nil {
 		return Local{}, err
 	}
-	need := int64(p.QPs) * max(p.FootprintBytes, int64(p.largest()))
+	if p.Route == RouteCopy {
+		return Local{}, errors.New("copies have no other end")
+	}
+	need := int64(p.QPs)*max(p.FootprintBytes, int64(p.largest())) + p.slotBytes()
 	if need > s.MaxMemoryBytes {
 		return Local{}, fmt.Errorf("the test needs %d bytes of memory, and the server gives %d: take fewer QPs or a smaller footprint", need, s.MaxMemoryBytes)
 	}
