@@ -20,9 +20,19 @@ type Options struct {
 	Results []*perftest.Result
 	// Policy is what the site expects; nil: no policy.
 	Policy *Policy
+	// Network is what is said of the RoCE network, before the policy's own; nil:
+	// what the policy says.
+	Network *Network
 	// Preset is the name of the preset that holds, before the policy's own;
 	// PresetNone: none; empty: what policy or machine say.
 	Preset string
+}
+
+func (o Options) network() *Network {
+	if o.Network == nil && o.Policy != nil {
+		return o.Policy.Network
+	}
+	return o.Network
 }
 
 func (o Options) preset() string {
@@ -100,6 +110,9 @@ func newNode(m *topo.Machine, opt Options) (*Node, error) {
 	}
 	var err error
 	if n.Thresholds, err = defaultThresholds(); err != nil {
+		return nil, err
+	}
+	if n.Network, err = opt.network().profile(); err != nil {
 		return nil, err
 	}
 	if n.Preset != nil {
