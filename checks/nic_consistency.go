@@ -90,20 +90,11 @@ func (c *Case) siblings() []Subject {
 	var out []Subject
 	for _, s := range EachLeg(c.Node) {
 		if !s.NIC.Software && oneModel(s.NIC, c.Subject.NIC) && c.matters(s.NIC) == c.matters(c.Subject.NIC) &&
-			s.NIC.Transport.V == c.Subject.NIC.Transport.V && s.Leg.IsVF == c.isVF() {
+			s.NIC.Transport.V == c.Subject.NIC.Transport.V {
 			out = append(out, s)
 		}
 	}
 	return out
-}
-
-func (c *Case) isVF() bool {
-	for _, p := range c.Machine.QoS.Ports {
-		if p.Device == c.Subject.NIC.Name {
-			return p.IsVF
-		}
-	}
-	return false
 }
 
 // oneModel says whether two NICs are of one model; of one board is more.

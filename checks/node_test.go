@@ -250,7 +250,7 @@ func runCasesOn(t *testing.T, id string, opt Options, cases []verdictCase) {
 // findingOf runs one check alone, without those it depends on.
 func findingOf(t *testing.T, m *topo.Machine, check Check, subject string, opt ...Options) Finding {
 	t.Helper()
-	n, err := newNode(m, append(opt, Options{})[0])
+	n, err := NewNode(m, append(opt, Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}

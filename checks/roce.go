@@ -66,17 +66,21 @@ func roceCase(c *Case) bool {
 	switch {
 	case c.Network.Assumed && !c.matters(nic):
 		c.Lower(SeverityInfo)
-	case c.Network.Assumed || !c.matters(nic) || c.Subject.Leg.IsVF:
+	case c.Network.Assumed || !c.matters(nic) || isVF(nic, c.Subject.Leg):
 		c.Lower(SeverityWarning)
 	}
 	return true
 }
 
+// isVF says whether the leg is a virtual function: as the host's PCI tree shows
+// it, or in a guest as the NIC's model does.
+func isVF(nic *rdma.Device, leg *qos.Port) bool { return leg.IsVF || nic.Model.V.IsVF }
+
 // needQoS is Need for a leg's settings, whose sources are relative to its
 // interface's directory. What a VF cannot tell its host can.
 func needQoS[T any](c *Case, name string, v fact.Value[T]) (T, bool) {
 	leg := c.Subject.Leg
-	if v.State == fact.Unsupported && leg.IsVF {
+	if v.State == fact.Unsupported && isVF(c.Subject.NIC, leg) {
 		See(c, name, v, leg.NetDir)
 		c.Unknown("cannot tell: a VF has no such settings of its own, its physical function on the host has")
 		c.Fix("On the host: sudo gdrcheck rdma qos")

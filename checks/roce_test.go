@@ -271,7 +271,7 @@ func TestUnseenQoSDoesNotFail(t *testing.T) {
 // know how to switch flow control.
 func TestQoSFixes(t *testing.T) {
 	m := goodNode()
-	n, err := NewNode(m)
+	n, err := NewNode(m, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	n, err := newNode(m, opt)
+	n, err := NewNode(m, opt)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -90,10 +90,8 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 }
 
 // NewNode derives from a machine what checks look at. An error is a fault in
-// the embedded thresholds.
-func NewNode(m *topo.Machine) (*Node, error) { return newNode(m, Options{}) }
-
-func newNode(m *topo.Machine, opt Options) (*Node, error) {
+// the embedded thresholds or in the options.
+func NewNode(m *topo.Machine, opt Options) (*Node, error) {
 	g := topo.New(m)
 	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m, g), Policy: opt.Policy, chosenPreset: opt.preset()}
 	if _, err := presets(); err != nil {
