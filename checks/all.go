@@ -56,6 +56,8 @@ var all = []Check{
 	rdmaPortState,
 	rdmaPortRate,
 	roceGID,
+	roceGIDChoice,
+	roceGIDIndex,
 	rdmaPKey,
 	rdmaMTU,
 	rdmaLAG,

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
 var perfCounters = Check{
@@ -26,7 +27,7 @@ var perfCounters = Check{
 }
 
 // lossy are the signs that something is wrong, rather than busy.
-var lossy = []perftest.Sign{perftest.SignError, perftest.SignLink, perftest.SignDiscard, perftest.SignRetransmission, perftest.SignOrder}
+var lossy = []qos.Sign{qos.SignError, qos.SignLink, qos.SignDiscard, qos.SignRetransmission, qos.SignOrder}
 
 func evalPerfCounters(c *Case) {
 	r := c.Subject.Result

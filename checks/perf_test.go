@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -35,7 +36,7 @@ func latency(op perftest.Operation, meanNs float64) *perftest.Result {
 	return r
 }
 
-func moved(sign perftest.Sign) func(*perftest.Result) {
+func moved(sign qos.Sign) func(*perftest.Result) {
 	return func(r *perftest.Result) {
 		c := r.Counters[perftest.Responder]
 		c.Moved = []perftest.CounterDelta{{Name: "x", Sign: sign, Counted: "things counted", Delta: 3}}
@@ -116,9 +117,9 @@ func TestPerfChecks(t *testing.T) {
 		{"ended early", ndr(1), broken, "perf-data", Fail, "the other end does not answer"},
 
 		{"quiet", ndr(1), nil, "perf-counters", Pass, "4 counters watched"},
-		{"retransmissions", ndr(1), moved(perftest.SignRetransmission), "perf-counters", Warn, "3 things counted at the responder"},
-		{"link errors", ndr(1), moved(perftest.SignLink), "perf-counters", Warn, "3 things"},
-		{"congestion", ndr(1), moved(perftest.SignCongestion), "perf-counters", Info, "held back: 3 things"},
+		{"retransmissions", ndr(1), moved(qos.SignRetransmission), "perf-counters", Warn, "3 things counted at the responder"},
+		{"link errors", ndr(1), moved(qos.SignLink), "perf-counters", Warn, "3 things"},
+		{"congestion", ndr(1), moved(qos.SignCongestion), "perf-counters", Info, "held back: 3 things"},
 		{"one side without counters", ndr(1), func(r *perftest.Result) { r.Counters[perftest.Initiator] = perftest.SideCounters{Reason: "none here"} }, "perf-counters", Unknown, "initiator: none here"},
 		{"no counters", ndr(1), func(r *perftest.Result) { r.Counters = nil }, "perf-counters", Unknown, "no counters were read"},
 	} {

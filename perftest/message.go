@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
 // protocolVersion is raised with every change that an older end would not
@@ -333,7 +335,7 @@ func (c *SideCounters) check() error {
 		return errors.New("too many counters")
 	}
 	for _, d := range c.Moved {
-		if !slices.Contains(Signs, d.Sign) {
+		if !slices.Contains(qos.Signs, d.Sign) {
 			return fmt.Errorf("no sign %q", d.Sign)
 		}
 		if err := short(d.Name, d.Counted); err != nil {

@@ -17,7 +17,7 @@ import (
 const module = "github.com/gdrcheck/gdrcheck"
 
 // facts are the packages that hold what was collected, from the bottom up.
-var facts = []string{"internal/fact", "pci", "rdma", "internal/gpu", "internal/host"}
+var facts = []string{"internal/fact", "pci", "rdma", "rdma/qos", "internal/gpu", "internal/host"}
 
 // mayImport says which packages of the module each may import. Collectors
 // never judge, checks never read the host, renderers never compute a verdict.
@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"internal/fact": {},
 	"pci":           {"internal/fact"},
 	"rdma":          {"internal/fact", "pci"},
+	"rdma/qos":      {"internal/fact", "pci", "rdma"},
 	"internal/gpu":  {"internal/fact", "pci"},
 	"internal/host": {"internal/fact", "pci"},
 	"topo":          facts,

@@ -31,6 +31,20 @@ struct gdr_mem_ops {
 	int (*export_dmabuf)(struct gdr_mem *m, int *fd, uint64_t *offset, const char **call);
 	/* The NUMA node that addr turned out to be on; -1: unknown or not one. */
 	int (*node)(const struct gdr_mem *m);
+
+	/* CPU memory that the device reads and writes by itself (pinned), for copy_start. */
+	int (*pin)(struct gdr_mem *m, void *addr, size_t bytes, const char **call);
+	void (*unpin)(struct gdr_mem *m, void *addr);
+	/* A queue on which copies run in order beside the CPU (a CUDA stream). */
+	int (*queue_open)(struct gdr_mem *m, void **queue, const char **call);
+	void (*queue_close)(struct gdr_mem *m, void *queue);
+	/* Marks a point of a queue (a CUDA event). */
+	int (*event_open)(struct gdr_mem *m, void **event, const char **call);
+	void (*event_close)(struct gdr_mem *m, void *event);
+	/* Starts a copy between pinned host memory and m, out: from m; then records event, if not NULL. */
+	int (*copy_start)(struct gdr_mem *m, void *queue, void *host, size_t off, size_t bytes, int out, void *event, const char **call);
+	/* 0: all copies before the event are through; EAGAIN: not yet. */
+	int (*event_done)(struct gdr_mem *m, void *event);
 };
 
 extern const struct gdr_mem_ops gdr_mem_host;

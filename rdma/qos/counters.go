@@ -1,0 +1,64 @@
+package qos
+
+import (
+	_ "embed" // the counter table
+	"path"
+	"strings"
+	"sync"
+)
+
+// Sign is what an increase of a counter is a sign of.
+type Sign string
+
+// Signs, worst first.
+const (
+	SignError          Sign = "error"          // something failed
+	SignLink           Sign = "link"           // the cable, the transceiver or the port
+	SignDiscard        Sign = "discard"        // packets were lost
+	SignRetransmission Sign = "retransmission" // packets were lost, or late
+	SignOrder          Sign = "order"          // packets were lost, or overtook each other
+	SignReceiver       Sign = "receiver"       // the receiving program was too slow
+	SignPause          Sign = "pause"          // flow control held the traffic back
+	SignCongestion     Sign = "congestion"     // congestion control held the traffic back
+	SignInformation    Sign = "information"    // nothing wrong: traffic, by kind
+)
+
+// Signs is every sign, worst first.
+var Signs = []Sign{SignError, SignLink, SignDiscard, SignRetransmission, SignOrder, SignReceiver, SignPause, SignCongestion, SignInformation}
+
+// CounterKind says what a counter tells.
+type CounterKind struct {
+	Sign    Sign
+	Counted string // what, in words
+}
+
+//go:embed counters.tsv
+var countersTSV string
+
+type counterRow struct {
+	pattern string // of path.Match
+	CounterKind
+}
+
+var counterTable = sync.OnceValue(func() []counterRow { return parseCounterTable(countersTSV) })
+
+func parseCounterTable(text string) []counterRow {
+	var rows []counterRow
+	for line := range strings.Lines(text) {
+		if f := strings.Split(strings.TrimSpace(line), "\t"); len(f) == 3 && !strings.HasPrefix(line, "#") {
+			rows = append(rows, counterRow{f[0], CounterKind{Sign(f[1]), f[2]}})
+		}
+	}
+	return rows
+}
+
+// LookupCounter finds a counter by the name its driver gives it, in sysfs or in
+// ethtool -S; false: the table does not know what it tells.
+func LookupCounter(name string) (CounterKind, bool) {
+	for _, r := range counterTable() {
+		if ok, _ := path.Match(r.pattern, name); ok {
+			return r.CounterKind, true
+		}
+	}
+	return CounterKind{}, false
+}

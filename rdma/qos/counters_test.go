@@ -1,0 +1,28 @@
+package qos
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every line of the table is one, and its sign is known.
+func TestCounterTable(t *testing.T) {
+	lines := 0
+	for line := range strings.Lines(countersTSV) {
+		if s := strings.TrimSpace(line); s != "" && s[0] != '#' {
+			lines++
+		}
+	}
+	rows := counterTable()
+	if len(rows) != lines || lines == 0 {
+		t.Errorf("%d of %d lines were read", len(rows), lines)
+	}
+	seen := map[string]bool{}
+	for _, r := range rows {
+		if !slices.Contains(Signs, r.Sign) || r.Counted == "" || seen[r.pattern] {
+			t.Errorf("%+v", r)
+		}
+		seen[r.pattern] = true
+	}
+}
