@@ -122,7 +122,7 @@ func (b *perfBackend) device(ctx context.Context, name string) (perftest.Local, 
 // Reasons for which no device was found that are not the caller's mistake.
 var (
 	errNotActive    = errors.New("no port is active")
-	errNotCollected = errors.New("cannot tell which RDMA devices there are")
+	errNotCollected = errors.New("cannot tell which devices there are")
 )
 
 // chooseDevice returns a named device's first port beside errNotActive.
