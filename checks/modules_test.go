@@ -171,7 +171,7 @@ func TestNVIDIAFS(t *testing.T) {
 		}
 	}
 	runCases(t, "nvidia-fs", []verdictCase{
-		{"not loaded", nil, "node", Info, "does not need it", ""},
+		{"not loaded", nil, "node", NotApplicable, "does not need it", ""},
 		{"loaded", load(map[string]int{"nvidia-fs": 234}), "node", Pass, "loaded 2.25", ""},
 		{"no number", load(map[string]int{"nvidia": 195}), "node", Warn, "no device number", "modprobe"},
 		{"not seen", all2(load(nil), func(m *topo.Machine) { denied(&m.Host.CharMajors) }), "node", Unknown, "may not be read", ""},
