@@ -24,6 +24,10 @@ var gpuNICPath = Check{
 }
 
 func evalGPUNICPath(c *Case) {
+	if c.sharesMemory(c.Subject.GPU) {
+		c.NotApplicable("GPU and CPU share their memory: a NIC reaches it by its own path to the CPU")
+		return
+	}
 	best := c.Graph.Affinity()[c.Subject.ID]
 	if len(best) == 0 {
 		if len(c.Machine.RDMA.Devices) == 0 {

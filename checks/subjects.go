@@ -67,12 +67,16 @@ func EachPort(n *Node) []Subject {
 	return out
 }
 
-// EachPair has the GPU–NIC pairs that GPUDirect RDMA should use as subjects.
+// EachPair has the GPU–NIC pairs that GPUDirect RDMA should use as subjects. A GPU
+// whose memory is the CPU's is in none.
 func EachPair(n *Node) []Subject {
 	var out []Subject
 	for _, p := range n.preferred() {
 		g, _ := n.Graph.Device(p.GPU)
 		nic, _ := n.Graph.Device(p.NIC)
+		if n.sharesMemory(g.GPU) {
+			continue
+		}
 		out = append(out, Subject{ID: p.GPU + " " + p.NIC, Parts: []string{p.GPU, p.NIC},
 			GPU: g.GPU, NIC: nic.RDMA, Pair: &p})
 	}
