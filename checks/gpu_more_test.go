@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -188,7 +189,7 @@ func TestGPUErrors(t *testing.T) {
 		{"off the bus", logs(host.LogXid, gpuAddr, 79), "GPU0", Fail, "Xid 79", "sudo nvidia-smi -r -i " + gpuAddr},
 		{"start failed", logs(host.LogInitFailed, gpuAddr, 0), "GPU0", Fail, "RmInitAdapter failed", ""},
 		{"NVLink", logs(host.LogXid, gpuAddr, 74), "GPU0", Warn, "Xid 74", "since boot"},
-		{"an application's", logs(host.LogXid, gpuAddr, 31), "GPU0", Info, "Xid 31, which applications cause", ""},
+		{"an application's", logs(host.LogXid, gpuAddr, 31), "GPU0", Info, "Xid 31: a restart of the application suffices", ""},
 		{"the worst counts", func(m *topo.Machine) {
 			for _, code := range []int{13, 79, 74} {
 				logs(host.LogXid, gpuAddr, code)(m)
@@ -231,7 +232,9 @@ func TestGPUWithoutGPUDirect(t *testing.T) {
 	runCases(t, "gpu-direct-attribute", []verdictCase{
 		{"supported", nil, "GPU0", Pass, "on the GPU's side", ""},
 		{"GeForce", named("NVIDIA GeForce RTX 4090", known(0)), "GPU0", Fail, "by design", "through the CPU"},
-		{"GB10", named("NVIDIA GB10", known(0)), "GPU0", Fail, "by design", "ibv_reg_mr"},
+		{"GB10", named("NVIDIA GB10", known(0)), "GPU0", Info, "by design, and needs none", ""},
+		{"GB10, CUDA not asked", named("NVIDIA GB10", noCUDA), "GPU0", Info, "by design, and needs none", ""},
+		{"CUDA allows a GB10", named("NVIDIA GB10", known(1)), "GPU0", Pass, "", ""},
 		{"CUDA allows a GeForce", named("NVIDIA GeForce RTX 9090", known(1)), "GPU0", Pass, "", ""},
 		{"GeForce, CUDA not asked", named("NVIDIA GeForce RTX 4090", noCUDA), "GPU0", Warn, "of this class", "could not be asked"},
 		{"not for VMM", func(m *topo.Machine) { m.GPU.GPUs[0].CUDA.V.RDMAWithVMM.V = 0 }, "GPU0", Info, "not for that of cuMemCreate", ""},
@@ -250,4 +253,32 @@ func TestEFAPeermem(t *testing.T) {
 		{"another NIC", nil, nodeID, NotApplicable, "nothing", ""},
 		{"denied", func(m *topo.Machine) { efa(m); denied(&m.Host.Modules) }, "mlx5_0", Unknown, "cannot tell", ""},
 	})
+}
+
+// The immediate actions of NVIDIA's Xid catalogue
+// (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) for some codes of each kind.
+func TestXidLists(t *testing.T) {
+	n, err := NewNode(goodNode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	th := n.Thresholds
+	for action, codes := range map[string][]int{
+		"RESET_GPU":   {46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158},
+		"RESTART_BM":  {79},
+		"RESTART_APP": {8, 11, 13, 25, 31, 32, 39, 60, 68, 69, 94, 96, 105, 126, 135, 139},
+		"IGNORE":      {14, 37, 38, 43, 44, 63, 66, 67, 106, 107, 137, 141},
+		"WORKFLOW":    {74, 144, 145, 149, 150}, // NVLink: the details decide
+		"SUPPORT":     {54, 78, 92, 121, 142, 157},
+	} {
+		for _, code := range codes {
+			fatal, app := slices.Contains(th.XidFatal, code), slices.Contains(th.XidApplication, code)
+			if wantFatal := action == "RESET_GPU" || action == "RESTART_BM"; fatal != wantFatal {
+				t.Errorf("Xid %d (%s): fatal %v", code, action, fatal)
+			}
+			if wantApp := action == "RESTART_APP" || action == "IGNORE"; app != wantApp {
+				t.Errorf("Xid %d (%s): the application's %v", code, action, app)
+			}
+		}
+	}
 }
