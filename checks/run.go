@@ -85,7 +85,7 @@ func NewNode(m *topo.Machine) (*Node, error) { return newNode(m, Options{}) }
 
 func newNode(m *topo.Machine, opt Options) (*Node, error) {
 	g := topo.New(m)
-	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m, g), Policy: opt.Policy, chosenPreset: opt.preset()}
+	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m), Policy: opt.Policy, chosenPreset: opt.preset()}
 	if _, err := presets(); err != nil {
 		return nil, err
 	}
@@ -232,8 +232,8 @@ func evalOrder(list []Check) []int {
 			return
 		}
 		seen[list[i].ID] = true
-		for _, id := range list[i].DependsOn {
-			if j := slices.IndexFunc(list, func(c Check) bool { return c.ID == id }); j >= 0 {
+		for j := range list {
+			if slices.Contains(list[i].DependsOn, list[j].ID) {
 				visit(j)
 			}
 		}

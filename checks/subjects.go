@@ -183,15 +183,11 @@ func needFunction(c *Case) (*pci.Function, bool) {
 	if f := c.Subject.Function; f != nil {
 		return f, true
 	}
-	d, _ := c.Graph.Device(c.Subject.ID)
-	switch {
-	case d.Addr != nil:
+	if d, _ := c.Graph.Device(c.Subject.ID); d.Addr != nil {
 		c.Unknown("cannot tell: its PCI function %s is not in what was read", d.Addr)
-	case c.Subject.NIC != nil:
-		Need(c, "PCI function", c.Subject.NIC.PCI, c.Subject.NIC.Dir)
-		c.NotApplicable("it is no PCI function")
-	default:
-		c.Unknown("cannot tell: its PCI address is not known")
+		return nil, false
 	}
+	Need(c, "PCI function", c.Subject.NIC.PCI, c.Subject.NIC.Dir)
+	c.NotApplicable("it is no PCI function")
 	return nil, false
 }
