@@ -43,6 +43,13 @@ func TestGPUDriver(t *testing.T) {
 		}, "node", Warn, "do not start (Driver/library version mismatch)", "reboot"},
 		{"not loaded", func(m *topo.Machine) { m.GPU.NVIDIA.Version = absent[string]() }, "node", NotApplicable, "not loaded", ""},
 		{"denied", func(m *topo.Machine) { denied(&m.GPU.NVIDIA.Version) }, "node", Unknown, "may not be read", ""},
+		{"the first with DMA-BUF", version("515.43.04"), "node", Pass, "515.43.04", ""},
+		{"the first CUDA with DMA-BUF", func(m *topo.Machine) {
+			m.GPU.NVIDIA.CUDA = fact.Of(gpu.CUDASystem{DriverVersion: 11070}, "cuda:cuInit")
+		}, "node", Pass, "", ""},
+		{"libraries of no known version", func(m *topo.Machine) {
+			m.GPU.NVIDIA.NVML = fact.Of(gpu.NVMLSystem{}, "nvml:nvmlSystemGetDriverVersion")
+		}, "node", Pass, "", ""},
 	})
 }
 
@@ -56,6 +63,7 @@ func TestGPUPartition(t *testing.T) {
 			dev(m).MIG = fact.Missing[gpu.MIGMode](fact.Unsupported, "nvml:nvmlDeviceGetMigMode", "not supported")
 		}, "GPU0", NotApplicable, "not supported", ""},
 		{"denied", func(m *topo.Machine) { denied(&dev(m).MIG) }, "GPU0", Unknown, "may not be read", ""},
+		{"no MIG mode", func(m *topo.Machine) { dev(m).MIG = absent[gpu.MIGMode]() }, "GPU0", NotApplicable, "no MIG mode", ""},
 	})
 }
 
@@ -67,6 +75,7 @@ func TestConfidentialComputing(t *testing.T) {
 			dev(m).Confidential = fact.Missing[bool](fact.Unsupported, "nvml:nvmlSystemGetConfComputeState", "not in this library")
 		}, "GPU0", NotApplicable, "not in this library", ""},
 		{"no NVML", func(m *topo.Machine) { denied(&m.GPU.GPUs[0].NVML) }, "GPU0", Unknown, "may not be read", ""},
+		{"none here", func(m *topo.Machine) { dev(m).Confidential = absent[bool]() }, "GPU0", NotApplicable, "no confidential computing", ""},
 	})
 }
 
@@ -121,6 +130,8 @@ func TestIMEX(t *testing.T) {
 		{"HGX has a fabric and no domain", func(m *topo.Machine) {
 			dev(m).Fabric.V = gpu.Fabric{State: "completed", ClusterUUID: "00000000-0000-0000-0000-000000000000"}
 		}, "node", NotApplicable, "", ""},
+		{"not joined yet", func(m *topo.Machine) { domain(m); dev(m).Fabric.V.State = "in_progress" }, "node", NotApplicable, "no multi-node", ""},
+		{"fabric not seen", func(m *topo.Machine) { domain(m); denied(&dev(m).Fabric) }, "node", NotApplicable, "no multi-node", ""},
 	})
 }
 
@@ -139,6 +150,7 @@ func TestGPUMemory(t *testing.T) {
 		{"no ECC", noECC, "GPU0", NotApplicable, "not supported", ""},
 		{"remapping not seen", func(m *topo.Machine) { denied(&dev(m).RemappedRows) }, "GPU0", Unknown, "row remapping may not be read", ""},
 		{"ECC not seen", func(m *topo.Machine) { denied(&dev(m).ECC) }, "GPU0", Unknown, "ECC may not be read", ""},
+		{"no ECC here", func(m *topo.Machine) { dev(m).ECC, dev(m).RemappedRows = absent[gpu.ECC](), absent[gpu.Remapped]() }, "GPU0", NotApplicable, "no ECC", ""},
 	})
 }
 
@@ -165,6 +177,8 @@ func TestNVLink(t *testing.T) {
 		{"none on any", both(0, 0), "GPU0", Info, "no NVLink is up", ""},
 		{"no NVLink", nil, "GPU0", NotApplicable, "no NVLink", ""},
 		{"denied", func(m *topo.Machine) { denied(&dev(m).NVLinks) }, "GPU0", Unknown, "may not be read", ""},
+		{"none listed", func(m *topo.Machine) { dev(m).NVLinks = known([]gpu.NVLink{}) }, "GPU0", NotApplicable, "has no NVLink", ""},
+		{"none here", func(m *topo.Machine) { dev(m).NVLinks = absent[[]gpu.NVLink]() }, "GPU0", NotApplicable, "has no NVLink", ""},
 	})
 }
 
@@ -203,6 +217,7 @@ func TestGPUErrors(t *testing.T) {
 		}, "0000:b3:00.0", Fail, "SXid 20034", ""},
 		{"log is partial", partialLog, "GPU0", Info, "what is left", ""},
 		{"denied", deniedLog, "GPU0", Unknown, "may not be read", "sudo"},
+		{"no log", noLog, "GPU0", Unknown, "log is not there", ""},
 	})
 }
 
@@ -218,6 +233,8 @@ func TestDMABufRefused(t *testing.T) {
 		{"peermem is there", logs(host.LogDMABufTopology, "", 0), "node", Warn, "nvidia-peermem is there", "a registration tells"},
 		{"log is partial", partialLog, "node", Info, "what is left", ""},
 		{"denied", deniedLog, "node", Unknown, "may not be read", "sudo"},
+		{"no log", noLog, "node", Unknown, "log is not there", ""},
+		{"no pair", func(m *topo.Machine) { m.RDMA.Devices = nil }, "node", NotApplicable, "no GPU and NIC", ""},
 	})
 }
 
