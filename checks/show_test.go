@@ -121,7 +121,9 @@ func TestRowsOfChecks(t *testing.T) {
 			m.RDMA.NetDevs[0].CarrierChanges = known(changes)
 		}
 	}
-	gb10 := func(m *topo.Machine) { m.GPU.GPUs[0].Name, m.GPU.GPUs[0].CUDA = "NVIDIA GB10", fact.Value[gpu.CUDADevice]{} }
+	gb10 := func(m *topo.Machine) {
+		m.GPU.GPUs[0].Name, m.GPU.GPUs[0].CUDA = "NVIDIA GB10", fact.Value[gpu.CUDADevice]{}
+	}
 	for _, tc := range []struct {
 		check, subject, name string
 		change               func(*topo.Machine)
