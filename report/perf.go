@@ -87,7 +87,7 @@ func (p *page) perfVerdict(doc *Perf) {
 			}
 		}
 	}
-	p.notes(doc.Findings)
+	p.notes(groups)
 	p.blank()
 	for _, f := range doc.Findings {
 		if f.Verdict == checks.Pass || f.Verdict == checks.Unknown {
