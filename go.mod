@@ -22,7 +22,9 @@ require (
 
 require (
 	github.com/kr/text v0.2.0 // indirect
+	github.com/mdlayher/genetlink v1.4.0 // indirect
 	github.com/mdlayher/socket v0.6.1 // indirect
+	github.com/safchain/ethtool v0.7.0 // indirect
 	golang.org/x/net v0.55.0 // indirect
 )
 

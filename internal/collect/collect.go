@@ -105,7 +105,7 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 			return rdma.Collect(asking, s, m.PCI, rdma.Options{SkipCounters: !opt.NeedCounters})
 		})
 		if opt.NeedQoS && rdmaErr == nil { // without RDMA there are no ports
-			m.QoS, qosErr = part(ctx, opt.lost, "qos", func() qos.Facts { return qos.Collect(asking, s, &m.RDMA, m.PCI) })
+			m.QoS, qosErr = part(ctx, opt.lost, "qos", func() qos.Facts { return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters}) })
 		}
 	})
 	wg.Go(func() {
@@ -203,7 +203,7 @@ func missing(m *topo.Machine, rdmaErr, qosErr, gpuErr, hostErr error) []topo.Pro
 			m.RDMA.LibIBVerbs = fact.Missing[string](fact.NotCollected, "libibverbs", why)
 		}},
 		{"qos", qosErr, func(why string) {
-			m.QoS = qos.Collect(context.Background(), lostSource{why}, &m.RDMA, m.PCI)
+			m.QoS = qos.Collect(context.Background(), lostSource{why}, &m.RDMA, m.PCI, qos.Options{Stats: true})
 		}},
 		{"gpu", gpuErr, func(why string) { fillGPU(&m.GPU, m.PCI, why) }},
 		{"host", hostErr, func(why string) { fillHost(&m.Host, why) }},

@@ -43,6 +43,9 @@ var asks = map[string]func(*session, []string){
 	fact.AskSymbols:   askSymbols,
 	fact.AskKernelLog: askKernelLog,
 	fact.AskDCB:       askDCB,
+	fact.AskEthtool:   askEthtool,
+	fact.AskStats:     askStats,
+	fact.AskDevlink:   askDevlink,
 }
 
 func askFiles(s *session, paths []string) {

@@ -80,7 +80,7 @@ func TestPausesRecorded(t *testing.T) {
 	if len(nodes) != 2 {
 		t.Fatalf("%d nodes", len(nodes))
 	}
-	for i, want := range []map[string]uint64{{"rx_prio0_pause": 12667, "tx_prio0_pause": 80}, {"rx_prio0_pause": 80, "tx_prio0_pause": 12667}} {
+	for i, want := range []map[string]uint64{{"rx_prio0_pause": 12667, "tx_prio0_pause": 80, "rx_prio0_pause_transition": 5418}, {"rx_prio0_pause": 80, "tx_prio0_pause": 12667}} {
 		list, _ := Totals(nodes[i])
 		got := map[string]uint64{}
 		for _, c := range list {

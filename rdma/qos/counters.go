@@ -45,7 +45,24 @@ type counterRow struct {
 	CounterKind
 }
 
-var counterTable = sync.OnceValue(func() []counterRow { return parseCounterTable(countersTSV) })
+// counterTable is the table with the names that are no patterns apart: a NIC
+// has thousands of counters to look up.
+type counterTable struct {
+	names    map[string]CounterKind
+	patterns []counterRow
+}
+
+var counters = sync.OnceValue(func() counterTable {
+	t := counterTable{names: map[string]CounterKind{}}
+	for _, r := range parseCounterTable(countersTSV) {
+		if strings.ContainsAny(r.pattern, "*?[\\") {
+			t.patterns = append(t.patterns, r)
+		} else {
+			t.names[r.pattern] = r.CounterKind
+		}
+	}
+	return t
+})
 
 func parseCounterTable(text string) []counterRow {
 	var rows []counterRow
@@ -61,7 +78,11 @@ func parseCounterTable(text string) []counterRow {
 // LookupCounter finds a counter by the name its driver gives it, in sysfs or in
 // ethtool -S; false: the table does not know what it tells.
 func LookupCounter(name string) (CounterKind, bool) {
-	for _, r := range counterTable() {
+	t := counters()
+	if k, ok := t.names[name]; ok {
+		return k, true
+	}
+	for _, r := range t.patterns {
 		if ok, _ := path.Match(r.pattern, name); ok {
 			return r.CounterKind, true
 		}

@@ -15,7 +15,7 @@ func TestCounterTable(t *testing.T) {
 			lines++
 		}
 	}
-	rows := counterTable()
+	rows := parseCounterTable(countersTSV)
 	if len(rows) != lines || lines == 0 {
 		t.Errorf("%d of %d lines were read", len(rows), lines)
 	}
