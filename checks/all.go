@@ -53,6 +53,7 @@ var all = []Check{
 	rdmaTransport,
 	rdmaLinkLayer,
 	nicFirmware,
+	nicFirmwareFault,
 	rdmaPortState,
 	rdmaPortRate,
 	roceGID,
