@@ -27,6 +27,11 @@ func direct(r *perftest.Result) bool {
 	return r.Plan.Route == perftest.RouteDirect || r.Plan.Route == ""
 }
 
+// hasNIC is false where no port took part.
+func hasNIC(r *perftest.Result) bool {
+	return r.Plan.Route != perftest.RouteCopy && (r.Plan.Route != perftest.RouteTCP || r.Initiator.Device != "" || r.Responder.Device != "")
+}
+
 func results(want func(*perftest.Result) bool) func(*Node) []Subject {
 	return func(n *Node) []Subject {
 		var out []Subject
@@ -53,7 +58,12 @@ func resultSubject(r *perftest.Result) Subject {
 		}
 	}
 	words := []string{string(r.Plan.Operation), string(r.Plan.Measure)}
-	if !direct(r) {
+	switch {
+	case r.Plan.Route == perftest.RouteCopy && r.Initiator.Memory.Kind != "":
+		words = []string{"copy", string(r.Plan.Measure), "to pinned host memory"}
+	case r.Plan.Route == perftest.RouteCopy:
+		words = []string{"copy", string(r.Plan.Measure), "from pinned host memory"}
+	case !direct(r):
 		words = append(words, string(r.Plan.Route))
 	}
 	id := strings.Join(append(words, parts...), " ")

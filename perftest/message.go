@@ -16,7 +16,7 @@ import (
 // protocolVersion is raised with every change that an older end would not
 // understand. A hello keeps its shape for ever, so that ends of different
 // versions can tell each other.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // message is one line on the control connection: a JSON object with one field.
 type message struct {
@@ -28,6 +28,8 @@ type message struct {
 	Finished *finished `json:"finished,omitempty"` // both, after a test
 	Alive    *alive    `json:"alive,omitempty"`    // both, all the time
 	Bye      *bye      `json:"bye,omitempty"`      // client: no more tests
+	List     *list     `json:"list,omitempty"`     // client: which rails are there
+	Rails    *railList `json:"rails,omitempty"`    // server: these
 	Error    *refusal  `json:"error,omitempty"`    // both
 }
 
@@ -35,6 +37,9 @@ type message struct {
 type hello struct {
 	Version int    `json:"version"`
 	Proof   []byte `json:"proof"` // Token.proof
+	// Group is the client's own name for sessions of which it wants several at
+	// the same time; empty: it wants one.
+	Group string `json:"group,omitempty"`
 }
 
 type welcome struct {
@@ -75,6 +80,8 @@ type finished struct {
 type alive struct{}
 
 type bye struct{}
+
+type list struct{}
 
 // Code says what kind of refusal or end an error is.
 type Code string
@@ -180,7 +187,7 @@ func (m *message) check() error {
 	var given int
 	for _, set := range []bool{
 		m.Hello != nil, m.Welcome != nil, m.Test != nil, m.Accept != nil, m.Step != nil,
-		m.Finished != nil, m.Alive != nil, m.Bye != nil, m.Error != nil,
+		m.Finished != nil, m.Alive != nil, m.Bye != nil, m.Error != nil, m.List != nil, m.Rails != nil,
 	} {
 		if set {
 			given++
@@ -208,6 +215,8 @@ func (m *message) check() error {
 			return err
 		}
 		return m.Finished.Counters.check()
+	case m.Rails != nil:
+		return m.Rails.check()
 	case m.Error != nil:
 		if !slices.Contains(codes, m.Error.Code) {
 			return fmt.Errorf("no code %q", m.Error.Code)

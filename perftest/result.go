@@ -47,6 +47,16 @@ type QP struct {
 
 // Result is one plan that was run.
 type Result struct {
+	// Rail and Peer are the ports of a test that is one of several, this node's
+	// and the other end's, as "mlx5_0/1".
+	Rail string `json:"rail,omitempty"`
+	Peer string `json:"peer,omitempty"`
+	// Reverse: the other node was the initiator.
+	Reverse bool `json:"reverse,omitempty"`
+	// Together is how many tests ran at the same time, this one among them; 0: it
+	// ran alone.
+	Together int `json:"together,omitempty"`
+
 	Plan      Plan     `json:"plan"`
 	Initiator Endpoint `json:"initiator"`
 	Responder Endpoint `json:"responder"`
