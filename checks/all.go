@@ -89,6 +89,7 @@ var all = []Check{
 	policyNICs,
 	policyNICRate,
 	policyNICFirmware,
+	perfSetup,
 	perfBandwidth,
 	perfLatency,
 	perfData,
