@@ -94,4 +94,5 @@ var all = []Check{
 	perfLatency,
 	perfData,
 	perfCounters,
+	perfPriority,
 }
