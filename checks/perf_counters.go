@@ -11,7 +11,8 @@ import (
 
 var perfCounters = Check{
 	ID: "perf-counters", Title: "no errors, losses or retransmissions were counted while measuring", Area: AreaPerf, Severity: SeverityWarning,
-	Why: "A network that loses packets or a link with errors works, at a fraction of its speed under load, and only counters tell.",
+	DependsOn: []string{"perf-setup"},
+	Why:       "A network that loses packets or a link with errors works, at a fraction of its speed under load, and only counters tell.",
 	Fix: []string{
 		"Look for the port that loses: the counters of the switch ports on the way",
 		"On RoCE, see that flow control and ECN are set alike on NICs and switches: mlnx_qos -i DEVICE",

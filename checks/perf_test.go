@@ -56,6 +56,13 @@ func TestPerfChecks(t *testing.T) {
 	broken := func(r *perftest.Result) {
 		r.Failure, r.Faulty, r.Steps = &perftest.Failure{Call: "work completion", Status: "IBV_WC_RETRY_EXC_ERR", Cause: "the other end does not answer", Check: "Look at the link"}, perftest.Initiator, nil
 	}
+	unopened := func(at perftest.Stage) func(*perftest.Result) {
+		return func(r *perftest.Result) {
+			r.Failure, r.Faulty, r.FailedAt, r.Steps = &perftest.Failure{
+				Call: "ibv_open_device", Subject: "mlx5_0/1", Cause: "/dev/infiniband/uverbs0 is missing", Check: "give it to the container",
+			}, perftest.Responder, at, nil
+		}
+	}
 	wrong := func(r *perftest.Result) {
 		r.Steps[0].Data = []perftest.DataCheck{{Side: perftest.Responder, FirstWrongOffset: 4097, Got: 1, Want: 2}}
 	}
@@ -93,6 +100,15 @@ func TestPerfChecks(t *testing.T) {
 		{"slow read", latency(perftest.Read, 4600), nil, "perf-latency", Warn, "4.60 us"},
 		{"large messages", latency(perftest.Send, 9000), func(r *perftest.Result) { r.Steps[0].SizeBytes = 65536 }, "perf-latency", Info, "no threshold"},
 		{"failed latency", latency(perftest.Send, 1), broken, "perf-latency", Blocked, "perf-data"},
+
+		{"set up", ndr(1), nil, "perf-setup", Pass, "opened and connected"},
+		{"not opened", ndr(1), unopened(perftest.StageOpened), "perf-setup", Fail, "at the responder: ibv_open_device on mlx5_0/1: /dev/infiniband/uverbs0 is missing"},
+		{"not connected", ndr(1), unopened(perftest.StageConnected), "perf-setup", Fail, "could not be set up"},
+		{"set up, but ended later", ndr(1), unopened(perftest.StageRan), "perf-setup", Pass, "connected"},
+		{"no device, no data", ndr(1), unopened(perftest.StageOpened), "perf-data", Blocked, "perf-setup write bandwidth mlx5_0/1"},
+		{"no device, no bandwidth", ndr(1), unopened(perftest.StageOpened), "perf-bandwidth", Blocked, "perf-setup"},
+		{"no device, no latency", latency(perftest.Write, 1), unopened(perftest.StageConnected), "perf-latency", Blocked, "perf-setup"},
+		{"no device, no counters", ndr(1), unopened(perftest.StageOpened), "perf-counters", Blocked, "perf-setup"},
 
 		{"right data", ndr(1), nil, "perf-data", Pass, "65536 bytes"},
 		{"wrong data", ndr(1), wrong, "perf-data", Fail, "at offset 4097"},

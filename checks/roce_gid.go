@@ -3,7 +3,6 @@ package checks
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
@@ -44,13 +43,10 @@ func evalGID(c *Case) {
 		c.NotApplicable("%s has no RoCE addresses", orElse(string(transport), "this transport"))
 		return
 	}
-	if len(p.GIDs) == 0 && p.GIDTable.State != fact.Known && p.GIDTable.State != fact.Absent {
+	if len(p.GIDs) == 0 {
 		Need(c, "GID table", p.GIDTable)
 	}
-	if len(p.GIDs) == 0 && p.GIDTable.State == fact.Absent && c.Machine.Origin == "tree" {
-		// Every port has the folder, even where all of its entries are empty.
-		c.Unknown("cannot tell: the tree that was read holds no GID table")
-		c.Fix(c.howToSee(fact.NotCollected)...)
+	if c.treeWithoutGIDs(p) {
 		return
 	}
 	s := scoreGIDs(p)
@@ -64,10 +60,6 @@ func evalGID(c *Case) {
 	case s.v4 != nil:
 		show(s.v4)
 		c.Pass("RoCE v2 with IPv4 at GID index %d", s.v4.Index)
-	case s.v6 != nil && strings.HasPrefix(nic.Driver.Or(""), "bnxt"):
-		show(s.v6)
-		c.Warn("only IPv6 at GID index %d: programs that choose by themselves may take index 0 and time out on Broadcom NICs", s.v6.Index)
-		c.Fix(fmt.Sprintf("Name the index: NCCL_IB_GID_INDEX=%d, or add an IPv4 address: sudo ip addr add ADDRESS/PREFIX dev %s", s.v6.Index, orElse(dev, "INTERFACE")))
 	case s.v6 != nil:
 		show(s.v6)
 		c.Pass("RoCE v2 with global IPv6 at GID index %d", s.v6.Index)
@@ -76,8 +68,7 @@ func evalGID(c *Case) {
 		c.Fail("the interface of its routable address is not in this network namespace: connecting ends with \"No such device\"")
 		c.Fix("Run the container in the host's network (--net=host), or move the interface into its namespace (SR-IOV or macvlan CNI)")
 	case s.unreadable != nil:
-		Need(c, fmt.Sprintf("type of GID %d", s.unreadable.Index), s.unreadable.Type)
-		c.Unknown("cannot tell: GID %d has no type", s.unreadable.Index)
+		Need(c, fmt.Sprintf("type of GID %d", s.unreadable.Index), s.unreadable.Type) // which ends the check
 	default:
 		c.Row("GIDs", fmt.Sprintf("%d, of them %d RoCE v2, link-local: %d", len(p.GIDs), s.v2, s.linkLocal),
 			fmt.Sprintf("%s/ports/%d/gids", nic.Dir, p.Number))

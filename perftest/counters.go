@@ -58,6 +58,9 @@ func CompareCounters(before, after []rdma.Counter) SideCounters {
 	})
 	if len(out.Watched) == 0 {
 		out.Reason = cmp.Or(unread, "the driver keeps no counter that would tell")
+		if len(before)+len(after) == 0 {
+			out.Reason = "no counters were found"
+		}
 	}
 	return out
 }

@@ -57,7 +57,9 @@ func FuzzToken(f *testing.F) {
 
 func FuzzMessage(f *testing.F) {
 	for _, m := range []message{
-		{Hello: &hello{1, []byte("x")}},
+		{Hello: &hello{1, []byte("x"), "g"}},
+		{List: &list{}},
+		{Rails: &railList{[]Rail{{Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", Down: "DOWN", Subnets: []string{"10.0.0.0/24", "2001:db8::/64"}}}}},
 		{Welcome: &welcome{1, "v"}},
 		{Test: &test{ID: 1, Plan: NewPlan(Write, Bandwidth), Side: Responder, Device: "mlx5_0"}},
 		{Accept: &accept{ID: 1}},
@@ -136,7 +138,7 @@ func TestCompareCounters(t *testing.T) {
 		{"reset", []rdma.Counter{counter("link_downed", 5)}, []rdma.Counter{counter("link_downed", 0)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
 		{"unread", []rdma.Counter{counter("out_of_buffer", 5)}, []rdma.Counter{failed}, SideCounters{Reason: "EIO"}},
 		{"new", nil, []rdma.Counter{counter("link_downed", 5)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
-		{"nothing", nil, nil, SideCounters{Reason: "the driver keeps no counter that would tell"}},
+		{"nothing", nil, nil, SideCounters{Reason: "no counters were found"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, CompareCounters(tt.before, tt.after)); diff != "" {

@@ -55,6 +55,9 @@ func All() Options {
 // Topology is what the topology command needs, in the time that it should take.
 func Topology() Options { return Options{Config: pci.ConfigPaths, Brief: true} }
 
+// Ports is what showing the RDMA ports' settings needs.
+func Ports() Options { return Options{Config: pci.ConfigPaths, Brief: true, NeedVerbs: true, NeedQoS: true} }
+
 // Machine collects one Machine. It returns by the deadline: a part that is not
 // through by then, or that panics, is a Problem, and its facts say that they
 // were not collected, and why.
