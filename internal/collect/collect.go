@@ -56,7 +56,9 @@ func All() Options {
 func Topology() Options { return Options{Config: pci.ConfigPaths, Brief: true} }
 
 // Ports is what showing the RDMA ports' settings needs.
-func Ports() Options { return Options{Config: pci.ConfigPaths, Brief: true, NeedVerbs: true, NeedQoS: true} }
+func Ports() Options {
+	return Options{Config: pci.ConfigPaths, Brief: true, NeedVerbs: true, NeedQoS: true}
+}
 
 // Machine collects one Machine. It returns by the deadline: a part that is not
 // through by then, or that panics, is a Problem, and its facts say that they
@@ -104,7 +106,9 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 			return rdma.Collect(asking, s, m.PCI, rdma.Options{SkipCounters: !opt.NeedCounters})
 		})
 		if opt.NeedQoS && rdmaErr == nil { // without RDMA there are no ports
-			m.QoS, qosErr = part(ctx, opt.lost, "qos", func() qos.Facts { return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters, Modules: opt.NeedModules}) })
+			m.QoS, qosErr = part(ctx, opt.lost, "qos", func() qos.Facts {
+				return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters, Modules: opt.NeedModules})
+			})
 		}
 	})
 	wg.Go(func() {
