@@ -3,35 +3,58 @@ package checks
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
-// eachResult has the measurements of one kind as subjects; with no measure, all.
-func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
+// eachResult has every measurement as a subject.
+func eachResult(n *Node) []Subject {
+	var out []Subject
+	for _, r := range n.Results {
+		out = append(out, resultSubject(r))
+	}
+	return out
+}
+
+// eachAlone has the measurements of one kind as subjects that ran with no other
+// at the same time: those that did may have had to share what they need.
+func eachAlone(m perftest.Measure) func(*Node) []Subject {
 	return func(n *Node) []Subject {
-		var out []Subject
-		for _, r := range n.Results {
-			for _, m := range measures {
-				if r.Plan.Measure == m {
-					out = append(out, resultSubject(r))
-				}
-			}
-		}
-		return out
+		return slices.DeleteFunc(eachResult(n), func(s Subject) bool { return s.Result.Plan.Measure != m || s.Result.Together > 0 })
 	}
 }
 
 func resultSubject(r *perftest.Result) Subject {
-	var parts []string
+	ports := resultPorts(r)
+	words := append([]string{string(r.Plan.Operation), string(r.Plan.Measure)}, ports...)
+	if r.Reverse {
+		words = append(words, "from the other node")
+	}
+	if r.Together > 0 {
+		words = append(words, "with all others")
+	}
+	id := strings.Join(words, " ")
+	return Subject{ID: id, Parts: append(ports, id), Result: r}
+}
+
+// resultPorts are both ends, the initiator first; one that is both is named once.
+func resultPorts(r *perftest.Result) []string {
+	var ports []string
 	for _, e := range []*perftest.Endpoint{&r.Initiator, &r.Responder} {
 		if e.Device != "" {
-			parts = append(parts, fmt.Sprintf("%s/%d", e.Device, e.Port))
+			ports = append(ports, fmt.Sprintf("%s/%d", e.Device, e.Port))
 		}
 	}
-	id := strings.Join(append([]string{string(r.Plan.Operation), string(r.Plan.Measure)}, parts...), " ")
-	return Subject{ID: id, Parts: append(parts, id), Result: r}
+	if r.Rail != "" { // known even where it could not be opened
+		ports = []string{r.Rail, r.Peer}
+		if r.Reverse {
+			ports = []string{r.Peer, r.Rail}
+		}
+	}
+	return slices.Compact(ports)
 }
 
 var bothSides = []perftest.Side{perftest.Initiator, perftest.Responder}
@@ -61,6 +84,10 @@ func failed(c *Case, r *perftest.Result, how string) bool {
 	f := r.Failure
 	if f == nil {
 		return false
+	}
+	if how != notSetUp && !r.SetUp() { // where perf-setup was not to be judged
+		c.NotApplicable("nothing was measured")
+		return true
 	}
 	c.Row("error", f.Error(), string(r.Faulty))
 	c.Fail("the test %s at the %s: %s", how, r.Faulty, f.Error())
@@ -98,4 +125,14 @@ func ceiling(r *perftest.Result) (bytesPerSec float64, by, reason string) {
 		}
 	}
 	return bytesPerSec, by, reason
+}
+
+// rate is a measured rate in Gb/s, in four digits.
+func rate(bytesPerSec float64) string {
+	const most, digits = 1000, 4
+	v := bytesPerSec * 8 / 1e9
+	if v >= most {
+		return fmt.Sprintf("%.0f Gb/s", v)
+	}
+	return strconv.FormatFloat(v, 'g', digits, 64) + " Gb/s"
 }

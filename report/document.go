@@ -79,4 +79,6 @@ type Perf struct {
 	ExitCode int                `json:"exit_code"`
 	Findings []checks.Finding   `json:"findings"`
 	Results  []*perftest.Result `json:"results"`
+	// Rails are the ports that were to be measured with those of the other node.
+	Rails []perftest.RailPair `json:"rails,omitempty"`
 }
