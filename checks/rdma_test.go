@@ -19,6 +19,7 @@ func secondNIC(change func(*rdma.Device)) func(*topo.Machine) {
 		d := goodNIC("mlx5_1", addr, "ens2")
 		change(&d)
 		m.RDMA.Devices = append(m.RDMA.Devices, d)
+		m.QoS.Ports = append(m.QoS.Ports, goodLeg(d.Name, 1, "ens2", d.PCI))
 	}
 }
 

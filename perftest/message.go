@@ -243,7 +243,7 @@ func (m *Message) check() error {
 		return fmt.Errorf("size %d", m.Size)
 	}
 	if f := m.Failure; f != nil {
-		return short(f.Call, f.Subject, f.Status, f.Cause, f.Check)
+		return f.check()
 	}
 	if m.Stage == StageOpened && m.Endpoint == nil || m.Stage == StageRan && m.Outcome == nil {
 		return fmt.Errorf("stage %s lacks what belongs to it", m.Stage)
@@ -263,7 +263,7 @@ func (e *Endpoint) check() error {
 	if e == nil {
 		return nil
 	}
-	if len(e.QPs) == 0 || len(e.QPs) > MaxQPs {
+	if len(e.QPs) > MaxQPs {
 		return fmt.Errorf("%d queue pairs", len(e.QPs))
 	}
 	for _, q := range e.QPs {
@@ -276,6 +276,9 @@ func (e *Endpoint) check() error {
 			return fmt.Errorf("GID %q", e.GID)
 		}
 	}
+	if err := e.Stream.check(); err != nil {
+		return err
+	}
 	if e.Address+e.Bytes < e.Address {
 		return errors.New("memory that wraps around")
 	}
@@ -283,6 +286,9 @@ func (e *Endpoint) check() error {
 		return fmt.Errorf("%d notes", len(e.Notes))
 	}
 	if err := short(e.Notes...); err != nil {
+		return err
+	}
+	if err := e.Memory.check(); err != nil {
 		return err
 	}
 	return short(e.Device, e.LinkLayer, e.GIDType, e.GIDReason, e.Firmware, e.Double)
@@ -300,6 +306,12 @@ func (o *Outcome) check() error {
 	if len(o.Sent) > MaxQPs || len(o.Received) > MaxQPs {
 		return errors.New("messages of more queue pairs than there may be")
 	}
+	if o.CPUNs < 0 {
+		return errors.New("CPU time below zero")
+	}
+	if err := short(o.Path); err != nil {
+		return err
+	}
 	if l := o.Latency; l != nil {
 		if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
 			return errors.New("a latency whose percentiles are not in order")
@@ -310,6 +322,9 @@ func (o *Outcome) check() error {
 
 // fits says whether a message goes with the plan that both ends run.
 func (m *Message) fits(p *Plan) error {
+	if m.Endpoint != nil && len(m.Endpoint.QPs) == 0 && p.Route != RouteTCP {
+		return fmt.Errorf("%w: 0 queue pairs", errProtocol)
+	}
 	if o := m.Outcome; o != nil {
 		for _, n := range []int{len(o.Sent), len(o.Received)} {
 			if n != 0 && n != p.QPs {

@@ -15,13 +15,15 @@ type Endpoint struct {
 	GIDReason string `json:"gid_reason,omitempty"`
 	MTUBytes  int    `json:"mtu_bytes"` // active
 	Bytes     uint64 `json:"bytes"`     // length of the registered memory
+	Memory    Buffer `json:"memory"`
 	// For the peer alone; a Result does not hold them.
 	QPs        []QP     `json:"qps,omitempty"` //nolint:revive // queue pairs, not queries per second
 	Address    uint64   `json:"address,omitempty"`
 	RemoteKey  uint32   `json:"remote_key,omitempty"`
-	MaxReads   int      `json:"max_reads"` // RDMA READs in flight that the device can answer
-	CPU        int      `json:"cpu"`       // of the measuring thread; -1: not pinned
-	NUMANode   int      `json:"numa_node"` // where the buffer's first page is; -1: unknown
+	Stream     *Stream  `json:"stream,omitempty"` // RouteTCP; of the responder
+	MaxReads   int      `json:"max_reads"`        // RDMA READs in flight that the device can answer
+	CPU        int      `json:"cpu"`              // of the measuring thread; -1: not pinned
+	NUMANode   int      `json:"numa_node"`        // where the buffer's first page is; -1: unknown
 	DeviceNode int      `json:"device_numa_node"`
 	Firmware   string   `json:"firmware,omitempty"`
 	Double     string   `json:"test_double,omitempty"` // a library that stood in for libibverbs
@@ -30,7 +32,7 @@ type Endpoint struct {
 
 // public is the endpoint without what only its peer has a use for.
 func (e Endpoint) public() Endpoint {
-	e.QPs, e.Address, e.RemoteKey = nil, 0, 0
+	e.QPs, e.Address, e.RemoteKey, e.Stream = nil, 0, 0, nil
 	return e
 }
 
@@ -94,9 +96,21 @@ type Step struct {
 	// BytesPerSec is the sum of both directions.
 	BytesPerSec float64      `json:"bytes_per_sec,omitempty"`
 	Latency     *LatencyDist `json:"latency,omitempty"`
+	CPU         *CPUUse      `json:"cpu,omitempty"`
+	// Path names the network interfaces that carried the data of RouteTCP.
+	Path string `json:"path,omitempty"`
 	// Data is what the comparison of the destinations gave, one for each end
 	// that data arrived at.
 	Data []DataCheck `json:"data,omitempty"`
+}
+
+// CPUUse is what a step took of the processors that the measuring threads ran
+// on, from its warm-up to its last message, and what it moved meanwhile. A loop
+// that polls is busy all the time. What the kernel does in interrupts is not in it.
+type CPUUse struct {
+	InitiatorNs float64 `json:"initiator_ns"`
+	ResponderNs float64 `json:"responder_ns"`
+	Bytes       uint64  `json:"bytes"`
 }
 
 // Rate is a measured bandwidth in one direction.
@@ -192,6 +206,8 @@ type Outcome struct {
 	Sent     []uint64 `json:"sent,omitempty"`
 	Received []uint64 `json:"received,omitempty"`
 	LastMark byte     `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
+	CPUNs    float64  `json:"cpu_ns,omitempty"`    // of the measuring thread
+	Path     string   `json:"path,omitempty"`      // network interfaces that carried what this end sent over TCP
 }
 
 // Progress is a live figure of a bandwidth test, or the share of a latency test.
@@ -208,7 +224,8 @@ type Failure struct {
 	Call      string `json:"call"`                 // ibv_reg_mr, or "work completion"
 	Subject   string `json:"subject,omitempty"`    // mlx5_0, QP 3
 	Errno     int    `json:"errno,omitempty"`      // of a call
-	Status    string `json:"status,omitempty"`     // of a completion: IBV_WC_RETRY_EXC_ERR
+	Code      int    `json:"code,omitempty"`       // of a vendor's library: its own error
+	Status    string `json:"status,omitempty"`     // of a completion, or of Code: IBV_WC_RETRY_EXC_ERR, CUDA_ERROR_NO_DEVICE
 	VendorErr uint32 `json:"vendor_err,omitempty"` // of a completion
 	Cause     string `json:"cause"`                // the likely reason
 	Check     string `json:"check,omitempty"`      // what to look at

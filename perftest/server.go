@@ -334,6 +334,9 @@ func (s *Server) local(ctx context.Context, t *test) (Local, error) {
 	if err := p.Validate(); err != nil {
 		return Local{}, err
 	}
+	if p.Route == RouteCopy {
+		return Local{}, errors.New("copies have no other end")
+	}
 	if need := p.memoryBytes(); need > s.MaxMemoryBytes {
 		return Local{}, fmt.Errorf("the test needs %d bytes of memory, and the server gives %d: take fewer QPs or a smaller footprint", need, s.MaxMemoryBytes)
 	}
@@ -353,7 +356,9 @@ func (c *link) sameHost() bool {
 }
 
 // memoryBytes is about what an end registers for a plan.
-func (p *Plan) memoryBytes() int64 { return int64(p.QPs) * max(p.FootprintBytes, int64(p.largest())) }
+func (p *Plan) memoryBytes() int64 {
+	return int64(p.QPs)*max(p.FootprintBytes, int64(p.largest())) + p.slotBytes()
+}
 
 func (p *Plan) largest() int {
 	largest := 0

@@ -24,6 +24,7 @@ var perfEnums = map[reflect.Type][]any{
 	reflect.TypeFor[perftest.Operation](): {perftest.Write, perftest.WriteImm, perftest.Read, perftest.Send},
 	reflect.TypeFor[perftest.Measure]():   {perftest.Bandwidth, perftest.Latency},
 	reflect.TypeFor[perftest.Transport](): {perftest.RC, perftest.UD},
+	reflect.TypeFor[perftest.Route]():     {perftest.RouteDirect, perftest.RouteStaged, perftest.RouteTCP, perftest.RouteCopy},
 	reflect.TypeFor[perftest.Side]():      {perftest.Initiator, perftest.Responder},
 	reflect.TypeFor[perftest.Stage]():     {perftest.StageOpened, perftest.StageConnected, perftest.StagePrepared, perftest.StageRan, perftest.StageVerified},
 	reflect.TypeFor[perftest.Match]():     {perftest.MatchName, perftest.MatchSubnet, perftest.MatchOrder},

@@ -42,6 +42,7 @@ var asks = map[string]func(*session, []string){
 	fact.AskLimits:    askLimits,
 	fact.AskSymbols:   askSymbols,
 	fact.AskKernelLog: askKernelLog,
+	fact.AskDCB:       askDCB,
 }
 
 func askFiles(s *session, paths []string) {

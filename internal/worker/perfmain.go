@@ -3,12 +3,14 @@ package worker
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"runtime"
 	"sync"
 	"time"
 
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/internal/mem"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma/verbs"
@@ -93,12 +95,12 @@ func (e *perfEnd) answer(c perfCommand) (r perfReply, err error) {
 
 func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
 	local := *c.Local
-	memory, err := mem.Ops(local.Memory)
+	near := nodeOf(local.Device)
+	notes := near.place(&local)
+	memory, err := openMemory(&local)
 	if err != nil {
 		return nil, err
 	}
-	near := nodeOf(local.Device)
-	notes := near.place(&local)
 	double := os.Getenv(VerbsLibraryEnv)
 	s, endpoint, err := verbs.Open(double, memory, *c.Plan, local, c.Side)
 	if err != nil {
@@ -110,10 +112,49 @@ func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
 	e.session = s
 	endpoint.DeviceNode, endpoint.Double = near.node, double
 	endpoint.Notes = append(notes, endpoint.Notes...)
-	if near.node >= 0 && endpoint.NUMANode >= 0 && local.NUMANode != endpoint.NUMANode {
+	if perftest.OnGPU(local.Memory) {
+		endpoint.Memory.Double = os.Getenv(CUDALibraryEnv)
+	} else if near.node >= 0 && endpoint.NUMANode >= 0 && local.NUMANode != endpoint.NUMANode {
 		endpoint.Notes = append(endpoint.Notes, "the buffer could not be placed on the NUMA node that was chosen for it")
 	}
 	return &endpoint, nil
+}
+
+// openMemory readies the kind of memory that an end asks for.
+func openMemory(l *perftest.Local) (verbs.Memory, error) {
+	if !perftest.OnGPU(l.Memory) {
+		k := mem.HostKind(l.NUMANode)
+		return verbs.Memory{Ops: k.Ops, Device: k.Device}, nil
+	}
+	// Small messages may arrive inside a completion, from where mlx5's library
+	// copies them by the CPU, which cannot write a GPU's memory.
+	if err := os.Setenv("MLX5_SCATTER_TO_CQE", "0"); err != nil {
+		return verbs.Memory{}, err
+	}
+	if l.GPU == nil {
+		return verbs.Memory{}, &perftest.Failure{Call: "open", Subject: l.Device, Cause: l.Memory + " memory of which GPU?"}
+	}
+	k, err := mem.Open(l.Memory, os.Getenv(CUDALibraryEnv), l.GPU.Addr.String())
+	return verbs.Memory{Ops: k.Ops, Device: k.Device}, memoryFailure(err, l.GPU.Addr.String())
+}
+
+// memoryFailure explains why a GPU's library could not be used.
+func memoryFailure(err error, subject string) error {
+	e, ok := errors.AsType[*mem.Error](err)
+	if !ok {
+		return err
+	}
+	if e.Code != 0 {
+		f := perftest.LibraryFailure(e.Library, e.Call, e.Code, e.Name)
+		f.Subject = subject
+		return f
+	}
+	f := &perftest.Failure{Call: e.Call, Subject: subject, Cause: e.Text, Check: "reinstall the GPU driver's libraries"}
+	if e.Missing {
+		f.Cause = "the " + e.Library + " driver library is not installed"
+		f.Check = gpu.InstallCUDA
+	}
+	return f
 }
 
 // tell sends the progress of a run until the function that it returns is called.
