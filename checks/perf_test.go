@@ -150,3 +150,24 @@ func TestNoMeasurements(t *testing.T) {
 		}
 	}
 }
+
+// A figure below what both ends carry is sure; where one limit is not known, it is not.
+func TestLowBandwidthIsSure(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*perftest.Result)
+		unsure bool
+	}{
+		"all limits known": {func(*perftest.Result) {}, false},
+		"a path not known": {limit(perftest.Responder, func(l *perftest.Limits) { l.PCIeBytesPerSec = 0 }), true},
+	} {
+		r := ndr(350)
+		tt.change(r)
+		o, err := Run(&topo.Machine{}, Options{Only: []string{"perf-bandwidth"}, Results: []*perftest.Result{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := o.Findings[0]; f.Verdict != Warn || (f.Unsure != "") != tt.unsure {
+			t.Errorf("%s: %s, unsure %q", name, f.Verdict, f.Unsure)
+		}
+	}
+}
