@@ -57,7 +57,7 @@ var gpuDirectAttribute = Check{
 			c.Fix(fixNoGPUDirect)
 		case !ok:
 			c.Unknown("cannot tell: there is no CUDA driver library to ask%s", because(attr.Reason))
-			c.Fix("Install libcuda.so.1 (Ubuntu: libnvidia-compute of the driver's version; Debian: libcuda1; RHEL: nvidia-driver-cuda-libs); in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+			c.Fix(gpu.InstallCUDA)
 		case got == 0:
 			c.Fail("%s does not support GPUDirect RDMA", orElse(g.Name, "this GPU"))
 		default:

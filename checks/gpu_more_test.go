@@ -275,7 +275,7 @@ func TestEFAPeermem(t *testing.T) {
 // The immediate actions of NVIDIA's Xid catalogue
 // (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) for some codes of each kind.
 func TestXidLists(t *testing.T) {
-	n, err := NewNode(goodNode())
+	n, err := NewNode(goodNode(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -311,7 +311,7 @@ func TestDMABufAll(t *testing.T) {
 	m := goodNode()
 	secondNIC(func(d *rdma.Device) { d.Verbs.V.DMABufErrno.V = 95 })(m)
 	m.GPU.GPUs = append(m.GPU.GPUs, m.GPU.GPUs[0])
-	n, err := NewNode(m)
+	n, err := NewNode(m, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,21 +3,43 @@ package checks
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
-// eachResult has the measurements of one kind as subjects; with no measure, all.
+// eachResult has the measurements of some kinds as subjects. That a TCP
+// connection did not come up says nothing about RDMA: a comparison tells of it.
 func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
+	return results(func(r *perftest.Result) bool {
+		return slices.Contains(measures, r.Plan.Measure) && (r.Plan.Route != perftest.RouteTCP || r.Failure == nil)
+	})
+}
+
+// eachDirectResult leaves out what went through host memory, whose speed has no
+// threshold of its own.
+func eachDirectResult(m perftest.Measure) func(*Node) []Subject {
+	return results(func(r *perftest.Result) bool { return r.Plan.Measure == m && direct(r) })
+}
+
+func direct(r *perftest.Result) bool {
+	return r.Plan.Route == perftest.RouteDirect || r.Plan.Route == ""
+}
+
+func results(want func(*perftest.Result) bool) func(*Node) []Subject {
 	return func(n *Node) []Subject {
 		var out []Subject
+		times := map[string]int{}
 		for _, r := range n.Results {
-			for _, m := range measures {
-				if r.Plan.Measure == m {
-					out = append(out, resultSubject(r))
-				}
+			if !want(r) {
+				continue
 			}
+			s := resultSubject(r)
+			if times[s.ID]++; times[s.ID] > 1 {
+				s.ID = fmt.Sprintf("%s (%d)", s.ID, times[s.ID])
+			}
+			out = append(out, s)
 		}
 		return out
 	}
@@ -30,7 +52,11 @@ func resultSubject(r *perftest.Result) Subject {
 			parts = append(parts, fmt.Sprintf("%s/%d", e.Device, e.Port))
 		}
 	}
-	id := strings.Join(append([]string{string(r.Plan.Operation), string(r.Plan.Measure)}, parts...), " ")
+	words := []string{string(r.Plan.Operation), string(r.Plan.Measure)}
+	if !direct(r) {
+		words = append(words, string(r.Plan.Route))
+	}
+	id := strings.Join(append(words, parts...), " ")
 	return Subject{ID: id, Parts: append(parts, id), Result: r}
 }
 
@@ -40,7 +66,7 @@ var bothSides = []perftest.Side{perftest.Initiator, perftest.Responder}
 // or nothing of it can be held against a threshold.
 func measured(c *Case) *perftest.Result {
 	r := c.Subject.Result
-	if failed(c, r) {
+	if failed(c, r, "ended with an error") {
 		panic(stop{})
 	}
 	for _, side := range bothSides {
@@ -56,14 +82,14 @@ func measured(c *Case) *perftest.Result {
 	return r
 }
 
-// failed says that a test did not come to its end.
-func failed(c *Case, r *perftest.Result) bool {
+// failed says that a test did not come to its end; how is what became of it.
+func failed(c *Case, r *perftest.Result, how string) bool {
 	f := r.Failure
 	if f == nil {
 		return false
 	}
 	c.Row("error", f.Error(), string(r.Faulty))
-	c.Fail("the test ended with an error at the %s: %s", r.Faulty, f.Error())
+	c.Fail("the test %s at the %s: %s", how, r.Faulty, f.Error())
 	if f.Check != "" {
 		c.Fix(f.Check)
 	}

@@ -6,11 +6,13 @@ import (
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
 var perfCounters = Check{
 	ID: "perf-counters", Title: "no errors, losses or retransmissions were counted while measuring", Area: AreaPerf, Severity: SeverityWarning,
-	Why: "A network that loses packets or a link with errors works, at a fraction of its speed under load, and only counters tell.",
+	DependsOn: []string{"perf-setup"},
+	Why:       "A network that loses packets or a link with errors works, at a fraction of its speed under load, and only counters tell.",
 	Fix: []string{
 		"Look for the port that loses: the counters of the switch ports on the way",
 		"On RoCE, see that flow control and ECN are set alike on NICs and switches: mlnx_qos -i DEVICE",
@@ -25,7 +27,7 @@ var perfCounters = Check{
 }
 
 // lossy are the signs that something is wrong, rather than busy.
-var lossy = []perftest.Sign{perftest.SignError, perftest.SignLink, perftest.SignDiscard, perftest.SignRetransmission, perftest.SignOrder}
+var lossy = []qos.Sign{qos.SignError, qos.SignLink, qos.SignDiscard, qos.SignRetransmission, qos.SignOrder}
 
 func evalPerfCounters(c *Case) {
 	r := c.Subject.Result

@@ -8,7 +8,8 @@ import (
 
 var perfData = Check{
 	ID: "perf-data", Title: "measurements come to their end, and data arrives as it was sent", Area: AreaPerf, Severity: SeverityError,
-	Why: "Data that arrives wrong without any error is the worst that RDMA can do: a job computes on it.",
+	DependsOn: []string{"perf-setup"},
+	Why:       "What ends a test, ends a job; and data that arrives wrong without any error is the worst that RDMA can do: a job computes on it.",
 	Fix: []string{
 		"Take the node out of service, and measure each end against a third to see which one is at fault",
 		"Update firmware and driver of the NIC; look at its error counters and at PCIe errors (dmesg, AER)",
@@ -21,7 +22,7 @@ var perfData = Check{
 
 func evalPerfData(c *Case) {
 	r := c.Subject.Result
-	if failed(c, r) {
+	if failed(c, r, "ended with an error") {
 		return
 	}
 	compared, skipped := uint64(0), ""

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -35,7 +36,7 @@ func latency(op perftest.Operation, meanNs float64) *perftest.Result {
 	return r
 }
 
-func moved(sign perftest.Sign) func(*perftest.Result) {
+func moved(sign qos.Sign) func(*perftest.Result) {
 	return func(r *perftest.Result) {
 		c := r.Counters[perftest.Responder]
 		c.Moved = []perftest.CounterDelta{{Name: "x", Sign: sign, Counted: "things counted", Delta: 3}}
@@ -54,6 +55,13 @@ func limit(side perftest.Side, change func(*perftest.Limits)) func(*perftest.Res
 func TestPerfChecks(t *testing.T) {
 	broken := func(r *perftest.Result) {
 		r.Failure, r.Faulty, r.Steps = &perftest.Failure{Call: "work completion", Status: "IBV_WC_RETRY_EXC_ERR", Cause: "the other end does not answer", Check: "Look at the link"}, perftest.Initiator, nil
+	}
+	unopened := func(at perftest.Stage) func(*perftest.Result) {
+		return func(r *perftest.Result) {
+			r.Failure, r.Faulty, r.FailedAt, r.Steps = &perftest.Failure{
+				Call: "ibv_open_device", Subject: "mlx5_0/1", Cause: "/dev/infiniband/uverbs0 is missing", Check: "give it to the container",
+			}, perftest.Responder, at, nil
+		}
 	}
 	wrong := func(r *perftest.Result) {
 		r.Steps[0].Data = []perftest.DataCheck{{Side: perftest.Responder, FirstWrongOffset: 4097, Got: 1, Want: 2}}
@@ -105,6 +113,15 @@ func TestPerfChecks(t *testing.T) {
 		{"both directions", ndr(392), func(r *perftest.Result) { r.Plan.Bidirectional = true }, "perf-bandwidth", Pass, "in each direction"},
 		{"failed latency", latency(perftest.Send, 1), broken, "perf-latency", Blocked, "perf-data"},
 
+		{"set up", ndr(1), nil, "perf-setup", Pass, "opened and connected"},
+		{"not opened", ndr(1), unopened(perftest.StageOpened), "perf-setup", Fail, "at the responder: ibv_open_device on mlx5_0/1: /dev/infiniband/uverbs0 is missing"},
+		{"not connected", ndr(1), unopened(perftest.StageConnected), "perf-setup", Fail, "could not be set up"},
+		{"set up, but ended later", ndr(1), unopened(perftest.StageRan), "perf-setup", Pass, "connected"},
+		{"no device, no data", ndr(1), unopened(perftest.StageOpened), "perf-data", Blocked, "perf-setup write bandwidth mlx5_0/1"},
+		{"no device, no bandwidth", ndr(1), unopened(perftest.StageOpened), "perf-bandwidth", Blocked, "perf-setup"},
+		{"no device, no latency", latency(perftest.Write, 1), unopened(perftest.StageConnected), "perf-latency", Blocked, "perf-setup"},
+		{"no device, no counters", ndr(1), unopened(perftest.StageOpened), "perf-counters", Blocked, "perf-setup"},
+
 		{"right data", ndr(1), nil, "perf-data", Pass, "65536 bytes"},
 		{"wrong data", ndr(1), wrong, "perf-data", Fail, "at offset 4097"},
 		{"data not compared", ndr(1), func(r *perftest.Result) { r.Steps[0].Data[0].Skipped = "UD" }, "perf-data", Unknown, "UD"},
@@ -112,9 +129,9 @@ func TestPerfChecks(t *testing.T) {
 		{"ended early", ndr(1), broken, "perf-data", Fail, "the other end does not answer"},
 
 		{"quiet", ndr(1), nil, "perf-counters", Pass, "4 counters watched"},
-		{"retransmissions", ndr(1), moved(perftest.SignRetransmission), "perf-counters", Warn, "3 things counted at the responder"},
-		{"link errors", ndr(1), moved(perftest.SignLink), "perf-counters", Warn, "3 things"},
-		{"congestion", ndr(1), moved(perftest.SignCongestion), "perf-counters", Info, "held back: 3 things"},
+		{"retransmissions", ndr(1), moved(qos.SignRetransmission), "perf-counters", Warn, "3 things counted at the responder"},
+		{"link errors", ndr(1), moved(qos.SignLink), "perf-counters", Warn, "3 things"},
+		{"congestion", ndr(1), moved(qos.SignCongestion), "perf-counters", Info, "held back: 3 things"},
 		{"one side without counters", ndr(1), func(r *perftest.Result) { r.Counters[perftest.Initiator] = perftest.SideCounters{Reason: "none here"} }, "perf-counters", Unknown, "initiator: none here"},
 		{"no counters", ndr(1), func(r *perftest.Result) { r.Counters = nil }, "perf-counters", Unknown, "no counters were read"},
 	} {

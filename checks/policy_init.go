@@ -32,7 +32,7 @@ const policyTail = `
 // PolicyOf writes the policy that a machine meets. An error says that too
 // little of the machine was seen to say what belongs there.
 func PolicyOf(m *topo.Machine) ([]byte, error) {
-	n, err := NewNode(m)
+	n, err := NewNode(m, Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ func secondNIC(change func(*rdma.Device)) func(*topo.Machine) {
 		d := goodNIC("mlx5_1", addr, "ens2")
 		change(&d)
 		m.RDMA.Devices = append(m.RDMA.Devices, d)
+		m.QoS.Ports = append(m.QoS.Ports, goodLeg(d.Name, 1, "ens2", d.PCI))
 	}
 }
 
@@ -217,7 +218,6 @@ func TestRoCEGID(t *testing.T) {
 	runCases(t, "roce-gid", []verdictCase{
 		{"IPv4", nil, "mlx5_0/1", Pass, "IPv4 at GID index 3", ""},
 		{"IPv6", gids(gid(0, ll, "RoCE v2"), gid(5, v6, "RoCE v2")), "mlx5_0/1", Pass, "IPv6 at GID index 5", ""},
-		{"IPv6 on Broadcom", all2(gids(gid(5, v6, "RoCE v2")), func(m *topo.Machine) { nic(m).Driver.V = "bnxt_en" }), "mlx5_0/1", Warn, "only IPv6", "NCCL_IB_GID_INDEX=5"},
 		{"link-local alone", gids(gid(0, ll, "IB/RoCE v1"), gid(1, ll, "RoCE v2")), "mlx5_0/1", Fail, "all RoCE v2 entries are link-local", "ip addr add ADDRESS/PREFIX dev ens1"},
 		{"v1 alone", gids(gid(0, ll, "IB/RoCE v1"), gid(2, v4, "IB/RoCE v1")), "mlx5_0/1", Fail, "all entries are RoCE v1", "roce"},
 		{"empty", gids(), "mlx5_0/1", Fail, "the GID table is empty", "ens1"},

@@ -3,7 +3,6 @@ package checks
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
@@ -45,12 +44,10 @@ func evalGID(c *Case) {
 		return
 	}
 	if len(p.GIDs) == 0 {
-		if _, there := Need(c, "GID table", p.GIDTable); !there && c.Machine.Origin == "tree" {
-			// Every port has the folder, even where all of its entries are empty.
-			c.Unknown("cannot tell: the tree that was read holds no GID table")
-			c.Fix(c.howToSee(fact.NotCollected)...)
-			return
-		}
+		Need(c, "GID table", p.GIDTable)
+	}
+	if c.treeWithoutGIDs(p) {
+		return
 	}
 	s := scoreGIDs(p)
 	show := func(g *rdma.GID) {
@@ -63,10 +60,6 @@ func evalGID(c *Case) {
 	case s.v4 != nil:
 		show(s.v4)
 		c.Pass("RoCE v2 with IPv4 at GID index %d", s.v4.Index)
-	case s.v6 != nil && strings.HasPrefix(nic.Driver.Or(""), "bnxt"):
-		show(s.v6)
-		c.Warn("only IPv6 at GID index %d: programs that choose by themselves may take index 0 and time out on Broadcom NICs", s.v6.Index)
-		c.Fix(fmt.Sprintf("Name the index: NCCL_IB_GID_INDEX=%d, or add an IPv4 address: sudo ip addr add ADDRESS/PREFIX dev %s", s.v6.Index, orElse(dev, "INTERFACE")))
 	case s.v6 != nil:
 		show(s.v6)
 		c.Pass("RoCE v2 with global IPv6 at GID index %d", s.v6.Index)

@@ -157,7 +157,7 @@ func TestSubjectsAreListedOnce(t *testing.T) {
 	m := goodNode()
 	twoGPUs(m)
 	secondNIC(func(*rdma.Device) {})(m)
-	n, err := NewNode(m)
+	n, err := NewNode(m, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestMatters(t *testing.T) {
 	} {
 		m := goodNode()
 		tc.change(m)
-		n, err := NewNode(m)
+		n, err := NewNode(m, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func TestMatters(t *testing.T) {
 	}
 	// Data Direct counts where its function was seen.
 	m := goodNode()
-	n, err := NewNode(m)
+	n, err := NewNode(m, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

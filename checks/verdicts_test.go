@@ -122,8 +122,8 @@ func shown(n ast.Node, table string, out map[string]map[Verdict]bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			if isIdent(n.Fun, "runCases") {
-				shown(n.Args[2], text(n.Args[1]), out)
+			if isIdent(n.Fun, "runCases") || isIdent(n.Fun, "runCasesOn") {
+				shown(n.Args[len(n.Args)-1], text(n.Args[1]), out)
 				return false
 			}
 		case *ast.CompositeLit:

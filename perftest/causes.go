@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
 )
 
 // cause is what an error likely means, and what to look at.
@@ -62,6 +64,9 @@ func CompletionFailure(subject string, status int, vendorErr uint32) *Failure {
 // callWaiting is what an end was at that gave up after the plan's idle limit.
 const callWaiting = "waiting for a completion"
 
+// enotsupp is the kernel's own error, which it should not let out and does.
+const enotsupp syscall.Errno = 524
+
 // callCauses explain the errno of a call; the first whose call is a prefix and
 // whose errno is the same, or 0 for any, holds.
 var callCauses = []struct {
@@ -80,6 +85,17 @@ var callCauses = []struct {
 	{"ibv_reg_mr", syscall.ENOMEM, cause{"the memory could not be pinned: over the limit of locked memory (RLIMIT_MEMLOCK, ulimit -l), or the NIC's translation table is full", "raise memlock to unlimited, or measure with a smaller --footprint"}},
 	{"ibv_reg_mr", syscall.EFAULT, cause{"the kernel could not pin the address: device memory without a peer memory module, or an address that is not mapped", "load nvidia-peermem, or use dma-buf"}},
 	{"ibv_reg_mr", syscall.EINVAL, cause{"the driver refused the registration's access flags or its length", "try without relaxed ordering"}},
+	{"ibv_reg_dmabuf_mr", syscall.ENOSYS, cause{"this libibverbs has no ibv_reg_dmabuf_mr", "rdma-core 34 or newer has it"}},
+	{"mlx5dv_reg_dmabuf_mr", syscall.ENOSYS, cause{"this libmlx5 has no mlx5dv_reg_dmabuf_mr, which Data Direct needs", "rdma-core 54 or newer has it, and DOCA-OFED"}},
+	{"mlx5dv_reg_dmabuf_mr", syscall.EOPNOTSUPP, cause{"the NIC or its driver has no Data Direct function", "take --mem cuda,dmabuf"}},
+	{"ibv_reg_dmabuf_mr", enotsupp, cause{"the GPU's driver refused this NIC: on this CPU it wants both below one PCIe switch, or for Data Direct in one IOMMU group", "dmesg says which: grep -i dma-buf; else nvidia-peermem"}},
+	{"ibv_reg_dmabuf_mr", syscall.ENOMEM, cause{"no room to map the dma-buf: the GPU's BAR1 is full or too small, or the NIC's translation table is", "nvidia-smi -q -d MEMORY shows BAR1; take a smaller --footprint"}},
+	{"ibv_reg_dmabuf_mr", syscall.EFAULT, cause{"the NIC's driver could not map the dma-buf", "update it, or take a smaller --footprint"}},
+	{"ibv_reg_dmabuf_mr", syscall.EPERM, cause{"the kernel refused the mapping", "look at the kernel log; confidential computing and lockdown forbid it"}},
+	{"ibv_reg_dmabuf_mr", syscall.EBADF, cause{"the GPU's driver gave no dma-buf", "look at the kernel log"}},
+	{"export of a dma-buf", syscall.EOPNOTSUPP, cause{"this kind of memory has no dma-buf", ""}},
+	{"cuMemGetHandleForAddressRange", syscall.ENOSYS, cause{"this libcuda exports no dma-bufs", "CUDA 11.7 (driver 515) or newer does"}},
+	{"cuMemCreate", syscall.ENOSYS, cause{"this libcuda has no virtual memory functions", "CUDA 10.2 or newer has them"}},
 	{"ibv_reg_dmabuf_mr", syscall.EOPNOTSUPP, cause{"driver or provider have no dma-buf registration", "mlx5 has it from kernel 5.12 on; else use nvidia-peermem"}},
 	{"ibv_reg_dmabuf_mr", syscall.EPROTONOSUPPORT, cause{"the kernel's RDMA core has no dma-buf registration", "it came with 5.12"}},
 	{"ibv_reg_dmabuf_mr", syscall.EINVAL, cause{"the NIC cannot map the dma-buf, or offset and address do not share their offset within a page", ""}},
@@ -116,6 +132,20 @@ func CallFailure(call, subject string, errno syscall.Errno) *Failure {
 	}
 	if errno != 0 {
 		f.Cause = fmt.Sprintf("errno %d, %s", int(errno), errno.Error())
+	}
+	return f
+}
+
+// LibraryFailure explains the error of a GPU's library; name is what it calls
+// the error, if it does.
+func LibraryFailure(library, call string, code int, name string) *Failure {
+	f := &Failure{Call: call, Code: code, Status: fmt.Sprintf("%s error %d", library, code)}
+	if name = PrintableText(name); name != "" {
+		f.Status = fmt.Sprintf("%s (%d)", name, code)
+	}
+	f.Cause = "an error that this program does not know"
+	if e, ok := gpu.CUDAError(call, code); ok && library == "CUDA" {
+		f.Cause, f.Check = e.Cause, e.Fix
 	}
 	return f
 }

@@ -58,7 +58,7 @@ type link struct {
 	over atomic.Uint64 // the last test that is over
 	// failed is called with what the other side says of its own failure as soon
 	// as it comes: this side may be in the middle of a run.
-	failed atomic.Pointer[func(*Failure)]
+	failed atomic.Pointer[func(*Message)]
 }
 
 // openLink starts a link on a connection. lines may hold what was read already.
@@ -107,7 +107,7 @@ func (c *link) read(lines *bufio.Reader) {
 			return
 		default:
 			if f := c.failed.Load(); f != nil && m.Step != nil && m.Step.Failure != nil {
-				(*f)(m.Step.Failure)
+				(*f)(&m.Step.Message)
 			}
 			select {
 			case c.in <- m:

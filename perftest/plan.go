@@ -42,6 +42,17 @@ const (
 	UD Transport = "UD" // unreliable datagram
 )
 
+// Route is how data gets from one end's memory into the other's.
+type Route string
+
+// Routes.
+const (
+	RouteDirect Route = "direct" // RDMA on the memory itself: GPUDirect RDMA, where it is a GPU's
+	RouteStaged Route = "staged" // copied into pinned host memory, RDMA from there to there, and copied again
+	RouteTCP    Route = "tcp"    // the same over a TCP connection
+	RouteCopy   Route = "copy"   // only the copy: out of the device at the initiator, into it at the responder
+)
+
 // Side says which end of a test an engine is.
 type Side string
 
@@ -57,6 +68,7 @@ type Plan struct {
 	Operation Operation `json:"operation"`
 	Measure   Measure   `json:"measure"`
 	Transport Transport `json:"transport"`
+	Route     Route     `json:"route"`
 	// SizesBytes are the message sizes, measured one after another.
 	SizesBytes []int `json:"sizes_bytes"`
 
@@ -73,6 +85,11 @@ type Plan struct {
 	// MarginNs is left out of the measure at both ends of a Duration.
 	MarginNs int64 `json:"margin_ns,omitempty"`
 	WarmUp   int   `json:"warm_up"` // messages on each QP before the clock starts
+
+	// Of the routes through host memory: messages go in chunks of ChunkBytes, of
+	// which each end holds Chunks in each direction.
+	ChunkBytes int `json:"chunk_bytes,omitempty"`
+	Chunks     int `json:"chunks,omitempty"`
 
 	Bidirectional bool `json:"bidirectional,omitempty"` // bandwidth only: both ends post
 	// FootprintBytes is how much memory each QP's messages walk through, so
@@ -106,13 +123,21 @@ type Local struct {
 	NUMANode  int    `json:"numa_node"`  // of the buffer; -1: the NIC's
 	// Place spreads the engines of one host over the CPUs near their NIC: 0
 	// takes the first choice, 1 the second.
-	Place  int    `json:"place"`
-	Memory string `json:"memory"` // "host"
+	Place int `json:"place"`
+	// Address is of the data connection of RouteTCP; empty: the NIC's own.
+	Address string `json:"address,omitempty"`
+	Memory  string `json:"memory"` // MemoryHost, …
+	// Way is how a GPU's memory is registered; empty: WayAuto.
+	Way Way `json:"way,omitempty"`
+	// GPU is whose memory it is, for kinds that are a GPU's.
+	GPU *GPU `json:"gpu,omitempty"`
+	// DataDirect: the NIC has an mlx5 Data Direct function.
+	DataDirect bool `json:"data_direct,omitempty"`
 }
 
 // NewLocal returns the defaults for a device.
 func NewLocal(device string) Local {
-	return Local{Device: device, Port: 1, GIDIndex: -1, CPU: -1, NUMANode: -1, Memory: "host"}
+	return Local{Device: device, Port: 1, GIDIndex: -1, CPU: -1, NUMANode: -1, Memory: MemoryHost}
 }
 
 // Defaults of a plan; those that perftest has too are perftest's.
@@ -135,7 +160,7 @@ const (
 // NewPlan returns a plan with the defaults of its operation and measure.
 func NewPlan(op Operation, m Measure) Plan {
 	p := Plan{
-		Operation: op, Measure: m, Transport: RC, QPs: 1, PostList: 1,
+		Operation: op, Measure: m, Transport: RC, Route: RouteDirect, QPs: 1, PostList: 1,
 		RetryCount: 7, RNRRetry: 7, TimeoutExponent: 14, RelaxedOrdering: true,
 		RecvDepth: DefaultRecvDepth, FootprintBytes: DefaultFootprint,
 		IdleNs: int64(DefaultIdle), IntervalNs: int64(DefaultInterval),
@@ -175,6 +200,8 @@ const (
 	MaxPostList       = 1024
 	MaxMessages       = 1 << 32
 	MaxDuration       = 24 * time.Hour
+	MaxChunkBytes     = 1 << 30
+	MaxChunks         = 128
 	maxInline         = 4096
 	maxExponent       = 31
 	maxRetry          = 7
@@ -198,6 +225,7 @@ func (p *Plan) Validate() error {
 	if err := Supported(p.Transport, p.Operation); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, p.validateRoute())
 	within("number of sizes", int64(len(p.SizesBytes)), 1, MaxSizes)
 	for _, s := range p.SizesBytes {
 		within("size", int64(s), 1, MaxSizeBytes)
@@ -217,7 +245,7 @@ func (p *Plan) Validate() error {
 	bad(p.DurationNs > 0 && 2*p.MarginNs >= p.DurationNs, "two margins leave nothing of the duration")
 	within("warm-up", int64(p.WarmUp), 0, MaxMessages)
 	bad(p.Measure == Latency && (p.QPs > 1 || p.Depth > 1 || p.PostList > 1 || p.Bidirectional), "a latency test has one QP, one message in flight and no second direction")
-	bad(p.Measure == Latency && p.Operation == Write && p.Events, "a write latency test has no event to sleep for: it polls memory")
+	bad(p.Polls() && p.Events, "a write latency test has no event to sleep for: it polls memory")
 	within("footprint", p.FootprintBytes, 0, MaxFootprintBytes)
 	bad(p.MTUBytes != 0 && !slices.Contains([]int{256, 512, 1024, 2048, 4096}, p.MTUBytes), "MTU %d: want 256, 512, 1024, 2048 or 4096", p.MTUBytes)
 	within("service level", int64(p.ServiceLevel), 0, maxServiceLevel)
@@ -240,6 +268,9 @@ func (p *Plan) Moderation(size int) int {
 	}
 	return min(manySignalled, p.Depth)
 }
+
+// Polls says whether an end learns of a message by reading its memory.
+func (p *Plan) Polls() bool { return p.Operation == Write && p.Measure == Latency }
 
 // Supported says whether an operation goes over a transport.
 func Supported(t Transport, op Operation) error {

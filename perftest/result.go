@@ -15,13 +15,15 @@ type Endpoint struct {
 	GIDReason string `json:"gid_reason,omitempty"`
 	MTUBytes  int    `json:"mtu_bytes"` // active
 	Bytes     uint64 `json:"bytes"`     // length of the registered memory
+	Memory    Buffer `json:"memory"`
 	// For the peer alone; a Result does not hold them.
 	QPs        []QP     `json:"qps,omitempty"` //nolint:revive // queue pairs, not queries per second
 	Address    uint64   `json:"address,omitempty"`
 	RemoteKey  uint32   `json:"remote_key,omitempty"`
-	MaxReads   int      `json:"max_reads"` // RDMA READs in flight that the device can answer
-	CPU        int      `json:"cpu"`       // of the measuring thread; -1: not pinned
-	NUMANode   int      `json:"numa_node"` // where the buffer's first page is; -1: unknown
+	Stream     *Stream  `json:"stream,omitempty"` // RouteTCP; of the responder
+	MaxReads   int      `json:"max_reads"`        // RDMA READs in flight that the device can answer
+	CPU        int      `json:"cpu"`              // of the measuring thread; -1: not pinned
+	NUMANode   int      `json:"numa_node"`        // where the buffer's first page is; -1: unknown
 	DeviceNode int      `json:"device_numa_node"`
 	Firmware   string   `json:"firmware,omitempty"`
 	Double     string   `json:"test_double,omitempty"` // a library that stood in for libibverbs
@@ -30,9 +32,12 @@ type Endpoint struct {
 
 // public is the endpoint without what only its peer has a use for.
 func (e Endpoint) public() Endpoint {
-	e.QPs, e.Address, e.RemoteKey = nil, 0, 0
+	e.QPs, e.Address, e.RemoteKey, e.Stream = nil, 0, 0, nil
 	return e
 }
+
+// simulated says whether a test double stood for a part of this end.
+func (e Endpoint) simulated() bool { return e.Double != "" || e.Memory.Double != "" }
 
 // QP is one queue pair.
 type QP struct {
@@ -42,6 +47,16 @@ type QP struct {
 
 // Result is one plan that was run.
 type Result struct {
+	// Rail and Peer are the ports of a test that is one of several, this node's
+	// and the other end's, as "mlx5_0/1".
+	Rail string `json:"rail,omitempty"`
+	Peer string `json:"peer,omitempty"`
+	// Reverse: the other node was the initiator.
+	Reverse bool `json:"reverse,omitempty"`
+	// Together is how many tests ran at the same time, this one among them; 0: it
+	// ran alone.
+	Together int `json:"together,omitempty"`
+
 	Plan      Plan     `json:"plan"`
 	Initiator Endpoint `json:"initiator"`
 	Responder Endpoint `json:"responder"`
@@ -51,8 +66,10 @@ type Result struct {
 	Scope   string   `json:"scope,omitempty"`
 	Failure *Failure `json:"failure,omitempty"` // what ended the test
 	// Faulty is which end Failure happened at.
-	Faulty Side     `json:"faulty,omitempty"`
-	Notes  []string `json:"notes,omitempty"`
+	Faulty Side `json:"faulty,omitempty"`
+	// FailedAt is the stage that was not reached, with Failure alone.
+	FailedAt Stage    `json:"failed_at,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
 	// Limits is what each end's port and its path to memory carry.
 	Limits map[Side]Limits `json:"limits,omitempty"`
 	// Counters is what each side's port and NIC counted during the test.
@@ -82,9 +99,21 @@ type Step struct {
 	// BytesPerSec is the sum of both directions.
 	BytesPerSec float64      `json:"bytes_per_sec,omitempty"`
 	Latency     *LatencyDist `json:"latency,omitempty"`
+	CPU         *CPUUse      `json:"cpu,omitempty"`
+	// Path names the network interfaces that carried the data of RouteTCP.
+	Path string `json:"path,omitempty"`
 	// Data is what the comparison of the destinations gave, one for each end
 	// that data arrived at.
 	Data []DataCheck `json:"data,omitempty"`
+}
+
+// CPUUse is what a step took of the processors that the measuring threads ran
+// on, from its warm-up to its last message, and what it moved meanwhile. A loop
+// that polls is busy all the time. What the kernel does in interrupts is not in it.
+type CPUUse struct {
+	InitiatorNs float64 `json:"initiator_ns"`
+	ResponderNs float64 `json:"responder_ns"`
+	Bytes       uint64  `json:"bytes"`
 }
 
 // Rate is a measured bandwidth in one direction.
@@ -119,6 +148,11 @@ func (r *Result) Good() bool {
 		}
 	}
 	return r.Failure == nil && len(r.Steps) > 0
+}
+
+// SetUp says that both ends were opened and connected, whatever came of the runs.
+func (r *Result) SetUp() bool {
+	return r.Failure == nil || r.FailedAt != StageOpened && r.FailedAt != StageConnected
 }
 
 // SetSeries sets the series with its minimum, median and maximum; one of less
@@ -175,6 +209,8 @@ type Outcome struct {
 	Sent     []uint64 `json:"sent,omitempty"`
 	Received []uint64 `json:"received,omitempty"`
 	LastMark byte     `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
+	CPUNs    float64  `json:"cpu_ns,omitempty"`    // of the measuring thread
+	Path     string   `json:"path,omitempty"`      // network interfaces that carried what this end sent over TCP
 }
 
 // Progress is a live figure of a bandwidth test, or the share of a latency test.
@@ -191,7 +227,8 @@ type Failure struct {
 	Call      string `json:"call"`                 // ibv_reg_mr, or "work completion"
 	Subject   string `json:"subject,omitempty"`    // mlx5_0, QP 3
 	Errno     int    `json:"errno,omitempty"`      // of a call
-	Status    string `json:"status,omitempty"`     // of a completion: IBV_WC_RETRY_EXC_ERR
+	Code      int    `json:"code,omitempty"`       // of a vendor's library: its own error
+	Status    string `json:"status,omitempty"`     // of a completion, or of Code: IBV_WC_RETRY_EXC_ERR, CUDA_ERROR_NO_DEVICE
 	VendorErr uint32 `json:"vendor_err,omitempty"` // of a completion
 	Cause     string `json:"cause"`                // the likely reason
 	Check     string `json:"check,omitempty"`      // what to look at

@@ -39,12 +39,16 @@ func (s Side) other() Side {
 	return Initiator
 }
 
+func (r *runner) fail(at Stage, f *Failure, faulty Side) {
+	r.result.Failure, r.result.Faulty, r.result.FailedAt = f, faulty, at
+}
+
 // exchange tells the other end ours, or that this end failed with err, and
 // returns what it says.
 func (r *runner) exchange(ctx context.Context, ours Message, err error) (Message, error) {
 	if err != nil {
 		f := AsFailure(err)
-		r.result.Failure, r.result.Faulty = f, r.side
+		r.fail(ours.Stage, f, r.side)
 		ours = Message{Stage: ours.Stage, Size: ours.Size, Failure: f}
 	}
 	theirs, chErr := r.ch.Exchange(ctx, ours)
@@ -52,7 +56,7 @@ func (r *runner) exchange(ctx context.Context, ours Message, err error) (Message
 	case err != nil:
 		// Of two failures, that nothing came is the other one's consequence.
 		if theirs.Failure != nil && r.result.Failure.Call == callWaiting {
-			r.result.Failure, r.result.Faulty = theirs.Failure, r.side.other()
+			r.fail(ours.Stage, theirs.Failure, r.side.other())
 		}
 		if ctx.Err() != nil {
 			return theirs, ctx.Err()
@@ -61,7 +65,7 @@ func (r *runner) exchange(ctx context.Context, ours Message, err error) (Message
 	case chErr != nil:
 		return theirs, chErr
 	case theirs.Failure != nil:
-		r.result.Failure, r.result.Faulty = theirs.Failure, r.side.other()
+		r.fail(ours.Stage, theirs.Failure, r.side.other())
 		return theirs, &testEnded{}
 	case theirs.Stage != ours.Stage || theirs.Size != ours.Size:
 		return theirs, fmt.Errorf("the other end is at %q of size %d, this one at %q of size %d", theirs.Stage, theirs.Size, ours.Stage, ours.Size)
@@ -82,11 +86,14 @@ func (r *runner) run(ctx context.Context, l Local, progress func(Progress)) erro
 	if r.side == Responder {
 		r.result.Initiator, r.result.Responder = r.result.Responder, r.result.Initiator
 	}
+	r.result.Simulated = ours.simulated() || theirs.Endpoint.simulated()
 	r.result.MTUBytes = MTU(r.result.Plan, ours, *theirs.Endpoint)
-	r.result.Scope = scope(ours, *theirs.Endpoint)
+	if r.result.Plan.Route != RouteTCP {
+		r.result.Scope = scope(ours, *theirs.Endpoint)
+	}
 	if err := Compatible(r.result.Plan, ours, *theirs.Endpoint); err != nil {
 		// Both ends come to the same, so neither needs to be told.
-		r.result.Failure, r.result.Faulty = AsFailure(err), r.side
+		r.fail(StageConnected, AsFailure(err), r.side)
 		return &testEnded{}
 	}
 	err = r.engine.Connect(ctx, *theirs.Endpoint)
@@ -130,7 +137,11 @@ func (r *runner) step(ctx context.Context, size int, progress func(Progress)) er
 // newStep joins both ends' figures. Of datagrams the receiver's rate counts:
 // what was sent may have been lost.
 func newStep(p *Plan, size int, initiator, responder Outcome, atInitiator, atResponder *DataCheck) Step {
-	s := Step{SizeBytes: size, Latency: initiator.Latency}
+	s := Step{SizeBytes: size, Latency: initiator.Latency, Path: initiator.Path}
+	if initiator.CPUNs+responder.CPUNs > 0 {
+		moved := (sum(initiator.Sent) + sum(responder.Sent)) * uint64(size)
+		s.CPU = &CPUUse{initiator.CPUNs, responder.CPUNs, moved}
+	}
 	for _, d := range []*DataCheck{atInitiator, atResponder} {
 		if d != nil {
 			s.Data = append(s.Data, *d)
@@ -194,6 +205,10 @@ func Compatible(p Plan, a, b Endpoint) error {
 			Call: "connect", Cause: fmt.Sprintf("one end's GID is %s, the other's %s", a.GIDType, b.GIDType),
 			Check: "choose entries of one type with --gid-index on both ends",
 		}
+	case p.Route == RouteTCP && (a.Stream == nil) == (b.Stream == nil):
+		return &Failure{Call: "connect", Cause: "one end, and only one, must wait for the data connection"}
+	case p.Route == RouteTCP:
+		return nil
 	case len(a.QPs) != p.QPs || len(b.QPs) != p.QPs:
 		return &Failure{Call: "connect", Cause: fmt.Sprintf("%d and %d QPs, want %d each", len(a.QPs), len(b.QPs), p.QPs)}
 	case p.Transport == UD && p.SizesBytes[len(p.SizesBytes)-1] > MTU(p, a, b):

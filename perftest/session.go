@@ -16,6 +16,8 @@ type End struct {
 	Counters func(ctx context.Context, l Local) []rdma.Counter
 	// Limits says what a port and its path to memory carry; nil: nothing does.
 	Limits func(ctx context.Context, l Local) Limits
+	// Rails lists the ports that can be measured on; nil: nobody is told.
+	Rails func(ctx context.Context) ([]Rail, error)
 	// Version is the program's, for the other side.
 	Version string
 	// Simulated: the engine is a test double. The results say so.
@@ -51,9 +53,9 @@ func (n *network) Exchange(ctx context.Context, ours Message) (Message, error) {
 }
 
 // peerFailed is why a run of this end is stopped when the other end's failed.
-type peerFailed struct{ failure *Failure }
+type peerFailed struct{ told *Message }
 
-func (e *peerFailed) Error() string { return "the other end failed: " + e.failure.Error() }
+func (e *peerFailed) Error() string { return "the other end failed: " + e.told.Failure.Error() }
 
 // runTest takes this end through one test that both ends have agreed on. The
 // error is one of the session, which cannot go on; how the test itself came
@@ -61,9 +63,9 @@ func (e *peerFailed) Error() string { return "the other end failed: " + e.failur
 func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []rdma.Counter, progress func(Progress)) (*Result, error) {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
-	notify := func(f *Failure) {
+	notify := func(m *Message) {
 		// The other end's word may cross with the end of ours.
-		time.AfterFunc(c.timing.Farewell, func() { cancel(&peerFailed{f}) })
+		time.AfterFunc(c.timing.Farewell, func() { cancel(&peerFailed{m}) })
 	}
 	c.failed.Store(&notify)
 	defer c.failed.Store(nil)
@@ -74,7 +76,7 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 	_ = engine.Close() // before anything else is waited for: no remote key outlives its test
 	c.over.Store(id)
 	if failed, ok := context.Cause(ctx).(*peerFailed); ok && err != nil { //nolint:errorlint // a cause is never wrapped
-		result.Failure, result.Faulty, err = failed.failure, side.other(), nil
+		result.Failure, result.Faulty, result.FailedAt, err = failed.told.Failure, side.other(), failed.told.Stage, nil
 	}
 	if cause := context.Cause(c.ctx); cause != nil {
 		return result, cause

@@ -16,6 +16,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/perfdouble"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,7 +75,7 @@ func newLab(t *testing.T, o labOptions) *lab {
 			},
 		},
 		Once: o.once,
-		Local: func(_ context.Context, device string) (perftest.Local, error) {
+		Local: func(_ context.Context, device string, _ perftest.MemoryAsk) (perftest.Local, error) {
 			if device != "" && device != perfdouble.Device {
 				return perftest.Local{}, errors.New("there is no device " + device)
 			}
@@ -237,7 +238,7 @@ func TestSession(t *testing.T) {
 				server = perftest.Initiator
 			}
 			c := got.Counters[server]
-			if len(c.Watched) != 1 || len(c.Moved) != 1 || c.Moved[0].Delta != 3 || c.Moved[0].Sign != perftest.SignOrder {
+			if len(c.Watched) != 1 || len(c.Moved) != 1 || c.Moved[0].Delta != 3 || c.Moved[0].Sign != qos.SignOrder {
 				t.Errorf("the server's counters: %+v", c)
 			}
 		})

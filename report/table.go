@@ -249,9 +249,9 @@ func isSentence(text string) bool {
 func isCommand(text string) bool {
 	first, _, _ := strings.Cut(text, " ")
 	return strings.ContainsAny(first, "=/_-") || slices.Contains([]string{
-		"cat", "cp", "dmesg", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ip", "ls", "lspci", "modinfo",
+		"cat", "cp", "dcb", "devlink", "dmesg", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ip", "ls", "lspci", "modinfo",
 		"modprobe", "mount", "numactl", "podman", "printf", "rdma", "rmmod", "sed", "setpci", "sudo", "sysctl", "systemctl",
-		"ulimit", "uname", "apt", "dnf", "mst", "mlxconfig", "mlxfwmanager", "opensm", "sminfo", "ss", "tee", "test",
+		"ulimit", "uname", "unset", "apt", "dnf", "mst", "mlxconfig", "mlxfwmanager", "opensm", "sminfo", "ss", "tee", "test",
 	}, first)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
 // Machine is everything that was collected of one node: plain data that JSON
@@ -22,6 +23,7 @@ type Machine struct {
 	Simulated bool           `json:"simulated,omitempty"`
 	PCI       []pci.Function `json:"pci,omitempty"` // by address
 	RDMA      rdma.Facts     `json:"rdma,omitzero"`
+	QoS       qos.Facts      `json:"qos,omitzero"`
 	GPU       gpu.Facts      `json:"gpu,omitzero"`
 	Host      host.Facts     `json:"host,omitzero"`
 	// Problems are whole parts that could not be collected, with the reason.

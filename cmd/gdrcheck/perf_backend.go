@@ -119,6 +119,13 @@ func (b *perfBackend) device(ctx context.Context, name string) (perftest.Local, 
 	return chooseDevice(m, name)
 }
 
+// Reasons for which no device was found that are not the caller's mistake.
+var (
+	errNotActive    = errors.New("no port is active")
+	errNotCollected = errors.New("cannot tell which devices there are")
+)
+
+// chooseDevice returns a named device's first port beside errNotActive.
 func chooseDevice(m *topo.Machine, name string) (perftest.Local, error) {
 	device, portText, hasPort := strings.Cut(name, "/")
 	port := 0
@@ -146,13 +153,19 @@ func chooseDevice(m *topo.Machine, name string) (perftest.Local, error) {
 			if port != 0 {
 				return perftest.Local{}, fmt.Errorf("%s has no port %d", device, port)
 			}
-			return perftest.Local{}, fmt.Errorf("no port of %s is active", device)
+			l := perftest.NewLocal(device)
+			if len(d.Ports) > 0 {
+				l.Port = d.Ports[0].Number
+			}
+			return l, fmt.Errorf("%s: %w", device, errNotActive)
 		}
 	}
 	switch {
 	case len(names) == 0 && len(m.Problems) > 0:
 		p := m.Problems[0]
-		return perftest.Local{}, fmt.Errorf("cannot tell which RDMA devices there are: %s could not be collected: %s", p.Part, p.Reason)
+		return perftest.Local{}, fmt.Errorf("%w: %s could not be collected: %s", errNotCollected, p.Part, p.Reason)
+	case len(names) == 0 && device != "":
+		return perftest.Local{}, fmt.Errorf("there is no device %s here, nor any other RDMA device", device)
 	case len(names) == 0:
 		return perftest.Local{}, errors.New("there is no RDMA device here")
 	case device != "":

@@ -21,8 +21,6 @@ type perfClientOptions struct {
 	PeerDevice string
 	Reverse    bool
 	Wait       time.Duration
-
-	portGiven bool
 }
 
 func newPerfClientCommand(s *streams, runF func(context.Context, *perfClientOptions) error) *cobra.Command {
@@ -48,7 +46,6 @@ every user of a node sees its processes' arguments.`,
 			if opts.Wait <= 0 {
 				return usagef("--wait %s: want a time above zero, as in --wait 10s", opts.Wait)
 			}
-			opts.portGiven = cmd.Flags().Changed("port")
 			if err := opts.Plan.validate(cmd); err != nil {
 				return err
 			}
@@ -63,6 +60,7 @@ every user of a node sees its processes' arguments.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.TokenFile, "token-file", "", "read the server's token from `FILE` (-: standard input)")
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the server's RDMA `DEVICE`, or DEVICE/PORT (default: the server chooses)")
+	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the server's memory (default: the server chooses)")
 	f.BoolVar(&opts.Reverse, "reverse", false, "the server posts, and this end answers")
 	f.DurationVar(&opts.Wait, "wait", connectWait, "for a server that is not there yet")
 	return cmd
@@ -75,9 +73,9 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 	if err != nil {
 		return err
 	}
-	local, err := opts.local(ctx)
+	local, err := opts.Plan.place(ctx)
 	if err != nil {
-		return usagef("%w", err)
+		return err
 	}
 	at := time.Now().UTC()
 	s, err := perftest.Connect(ctx, withPort(opts.Server), token, perf.end(perftest.Timing{}), opts.Wait)
@@ -86,12 +84,13 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 	}
 	defer s.Close()
 	var results []*perftest.Result
-	for i := range opts.Plan.Plans {
-		r, err := opts.measure(s, &opts.Plan.Plans[i], local)
+	kind, _, _ := opts.Plan.PeerMemory.Parse() // it was checked with the flags
+	for _, p := range adaptPlans(opts.Plan.Plans, perftest.OnGPU(local.Memory) || perftest.OnGPU(kind)) {
+		r, err := opts.measure(s, &p.Plan, local)
 		if err != nil {
 			return interrupted(ctx, err)
 		}
-		results = append(results, r)
+		results = append(results, noted(r, p.Note))
 	}
 	_ = s.Close() // before the rest: the server has others to serve
 	return writePerf(ctx, opts.IO, &opts.Output, results, at)
@@ -100,23 +99,7 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 func (o *perfClientOptions) measure(s *perftest.Session, p *perftest.Plan, l perftest.Local) (*perftest.Result, error) {
 	progress, end := newProgress(o.IO, p)
 	defer end()
-	return s.Run(perftest.Request{Plan: *p, Local: l, Device: o.PeerDevice, Reverse: o.Reverse, Progress: progress})
-}
-
-// local is this end's place: the device that was named or the first that can be
-// measured, and what else the flags say.
-func (o *perfClientOptions) local(ctx context.Context) (perftest.Local, error) {
-	l := o.Plan.Local
-	name := l.Device
-	if name != "" && o.portGiven {
-		name += "/" + strconv.Itoa(l.Port)
-	}
-	found, err := perf.device(ctx, name)
-	if err != nil {
-		return l, err
-	}
-	l.Device, l.Port = found.Device, found.Port
-	return l, nil
+	return s.Run(perftest.Request{Plan: *p, Local: l, Device: o.PeerDevice, Memory: o.Plan.PeerMemory, Reverse: o.Reverse, Progress: progress})
 }
 
 // withPort adds the default TCP port to a host without one.

@@ -24,11 +24,23 @@ import (
 // memory. Only the program that the scripts run, which is this test's, knows it.
 const doubleEnv = "GDRCHECK_TEST_DOUBLE"
 
+// faultEnv names the call that fails at every double.
+const faultEnv = "GDRCHECK_TEST_DOUBLE_FAULT"
+
+func newDouble(dir string) perftest.Engine {
+	return &perfdouble.Engine{Dir: dir, Before: func(_ context.Context, call string) error {
+		if call == os.Getenv(faultEnv) {
+			return &perftest.Failure{Call: call, Subject: perfdouble.Device, Cause: "it was told to", Check: "unset " + faultEnv}
+		}
+		return nil
+	}}
+}
+
 // doubleBackend is a node with two RDMA devices, of which one is a double.
 func doubleBackend(dir string) *perfBackend {
 	port := func(n int, state string) rdma.Port { return rdma.Port{Number: n, State: fact.Of(state, "state")} }
 	return &perfBackend{
-		newEngine: func() perftest.Engine { return &perfdouble.Engine{Dir: dir} },
+		newEngine: func() perftest.Engine { return newDouble(dir) },
 		collect: func(context.Context) (*topo.Machine, error) {
 			return &topo.Machine{Origin: "live", Simulated: true, CollectedAt: time.Now().UTC(), RDMA: rdma.Facts{Devices: []rdma.Device{
 				{Name: perfdouble.Device, Ports: []rdma.Port{port(1, "DOWN"), port(2, "ACTIVE")}},
@@ -89,7 +101,7 @@ func TestChooseDevice(t *testing.T) {
 		{"double0/1", "double0/1", ""}, // as told, even if it is down
 		{"double0/3", "", "double0 has no port 3"},
 		{"double0/x", "", `"double0/x": want a device, or a device and its port as in mlx5_0/1`},
-		{"down0", "", "no port of down0 is active"},
+		{"down0", "", "down0: no port is active"},
 		{"mlx5_0", "", "there is no device mlx5_0 here; there are: double0, down0"},
 	} {
 		l, err := chooseDevice(m, tt.name)
@@ -102,8 +114,12 @@ func TestChooseDevice(t *testing.T) {
 			t.Errorf("%q: %s/%d, %v", tt.name, l.Device, l.Port, err)
 		}
 	}
-	if _, err := chooseDevice(&topo.Machine{}, ""); err == nil || err.Error() != "there is no RDMA device here" {
-		t.Errorf("%v", err)
+	for name, want := range map[string]string{
+		"": "there is no RDMA device here", "mlx5_0": "there is no device mlx5_0 here, nor any other RDMA device",
+	} {
+		if _, err := chooseDevice(&topo.Machine{}, name); err == nil || err.Error() != want {
+			t.Errorf("%q: %v", name, err)
+		}
 	}
 }
 

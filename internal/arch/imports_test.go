@@ -17,7 +17,7 @@ import (
 const module = "github.com/gdrcheck/gdrcheck"
 
 // facts are the packages that hold what was collected, from the bottom up.
-var facts = []string{"internal/fact", "pci", "rdma", "internal/gpu", "internal/host"}
+var facts = []string{"internal/fact", "pci", "rdma", "rdma/qos", "internal/gpu", "internal/host"}
 
 // mayImport says which packages of the module each may import. Collectors
 // never judge, checks never read the host, renderers never compute a verdict.
@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"internal/fact": {},
 	"pci":           {"internal/fact"},
 	"rdma":          {"internal/fact", "pci"},
+	"rdma/qos":      {"internal/fact", "pci", "rdma"},
 	"internal/gpu":  {"internal/fact", "pci"},
 	"internal/host": {"internal/fact", "pci"},
 	"topo":          facts,
@@ -38,7 +39,8 @@ var mayImport = map[string][]string{
 	"rdma/verbs":      append([]string{"perftest"}, facts...),
 	"internal/nvml":   facts,
 	"internal/cuda":   facts,
-	"internal/worker": append([]string{"perftest", "topo", "rdma/verbs", "internal/mem", "internal/nvml", "internal/cuda"}, facts...),
+	"internal/netif":  facts,
+	"internal/worker": append([]string{"perftest", "topo", "rdma/verbs", "internal/mem", "internal/nvml", "internal/cuda", "internal/netif"}, facts...),
 
 	"cmd/gdrcheck": append([]string{"report", "checks", "perftest", "topo", "internal/collect", "internal/worker"}, facts...),
 
@@ -61,11 +63,13 @@ const cgoModule = "github.com/NVIDIA/go-nvml"
 // soleImporters are the only packages that may import a module whose calls can
 // hang, or end the process.
 var soleImporters = map[string][]string{
-	"github.com/NVIDIA/go-nvml":    {"internal/worker", "internal/nvml"},
-	"github.com/Mellanox/rdmamap":  {"internal/worker"},
-	"github.com/mdlayher/netlink":  {"internal/worker"},
-	"github.com/jaypipes/ghw":      {"internal/worker"},
-	"github.com/vishvananda/netns": {},
+	"github.com/NVIDIA/go-nvml":     {"internal/worker", "internal/nvml"},
+	"github.com/Mellanox/rdmamap":   {"internal/worker"},
+	"github.com/mdlayher/netlink":   {"internal/netif"},
+	"github.com/mdlayher/genetlink": {"internal/netif"},
+	"github.com/safchain/ethtool":   {"internal/netif"},
+	"github.com/jaypipes/ghw":       {"internal/worker"},
+	"github.com/vishvananda/netns":  {},
 }
 
 // pureGo are the packages that must build without cgo.

@@ -205,13 +205,12 @@ func (l *Library) call(fn string, f func(*C.int) C.int) fact.Value[int] {
 	if code == 0 {
 		return fact.Of(int(n), "cuda:"+fn)
 	}
-	return fact.Missing[int](stateOf(int(code), fn), "cuda:"+fn, words(int(code)))
+	return fact.Missing[int](stateOf(int(code), fn), "cuda:"+fn, words(fn, int(code)))
 }
 
 // Results of the driver API's CUresult that mean something of their own here.
 const (
 	errInvalidValue = 1
-	errNoDevice     = 100
 	errNotPermitted = 800
 	errNotSupported = 801
 )
@@ -229,19 +228,10 @@ func stateOf(code int, fn string) fact.State {
 }
 
 // words says what an error means on this node, or else what the library says.
-func words(code int) string {
-	hint, ok := map[int]string{
-		errNoDevice: "CUDA sees no GPU",
-		3:           "the driver could not be initialised",
-		34:          "the library is a stub from the CUDA toolkit, not the driver's",
-		46:          "the GPU is busy or unavailable",
-		101:         "the GPU's number is not valid",
-		802:         "the system is not ready: on NVSwitch systems the fabric manager has not finished",
-		803:         "libcuda.so.1 and the loaded kernel driver are of different versions",
-		804:         "forward compatibility was tried on a GPU that does not have it",
-		999:         "an unknown error: often device nodes that are missing, or a driver in a bad state",
-	}[code]
-	if !ok {
+func words(fn string, code int) string {
+	known, _ := gpu.CUDAError(fn, code)
+	hint := known.Cause
+	if hint == "" {
 		if p := C.gdr_cuda_words(C.int(code)); p != nil {
 			hint = clean(C.GoString(p))
 		}

@@ -45,7 +45,14 @@ const (
 	AskLimits    = "limits"  // args: none; Data: host.Limits for subject "self"
 	AskSymbols   = "symbols" // args: names of kernel functions; Data: bool for each, whether the kernel has it
 	AskKernelLog = "kmsg"    // args: none; Data: host.KernelLog for subject "system"
+	AskDCB       = "dcb"     // args: network interfaces; Data: qos.DCB for each
+	AskEthtool   = "ethtool" // args: network interfaces; Data: qos.Ethtool for each
+	AskStats     = "stats"   // args: network interfaces; Data: []qos.Stat for each
+	AskDevlink   = "devlink" // args: PCI addresses; Data: qos.Devlink for each
 )
+
+// PerSubject are the questions whose subjects are their arguments.
+var PerSubject = []string{AskFiles, AskRDMAMap, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskDevlink}
 
 // Entry is one name in a directory.
 type Entry struct {

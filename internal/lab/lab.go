@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Guest is one boot of a virtual node.
@@ -28,6 +29,8 @@ type Guest struct {
 	Machine []string
 	// KernelArgs are appended to the kernel's command line.
 	KernelArgs []string
+	// Files are open in qemu as descriptors 3 and up, for Machine to name.
+	Files []*os.File
 }
 
 // Result is how a boot ended.
@@ -39,38 +42,48 @@ type Result struct {
 // lastLine is what the guest's init prints at its end.
 var lastLine = regexp.MustCompile(`(?m)^lab: exit (\d+)\r?$`)
 
-// Run boots the guest, waits for it to power off and returns the script's exit
-// status and the console. It fails when ctx ends first, when qemu fails, or
-// when the guest ends without its last line; the console is returned even then.
-func Run(ctx context.Context, g Guest) (Result, error) {
+// Run boots the guests at the same time, waits for all of them to power off and
+// returns each script's exit status and console. It fails when ctx ends first,
+// when qemu fails, or when a guest ends without its last line; the consoles are
+// returned even then. The end of one guest does not end the others.
+func Run(ctx context.Context, guests ...Guest) ([]Result, error) {
 	root, err := moduleRoot()
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	kern, err := findKernel(filepath.Join(root, ".cache", "lab"))
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	initramfs, err := buildInitramfs(ctx, kern)
 	if err != nil {
-		return Result{}, fmt.Errorf("initramfs: %w", err)
+		return nil, fmt.Errorf("initramfs: %w", err)
 	}
+	results, errs := make([]Result, len(guests)), make([]error, len(guests))
+	var all sync.WaitGroup
+	for i, g := range guests {
+		all.Go(func() { results[i], errs[i] = g.run(ctx, kern.image, initramfs) })
+	}
+	all.Wait()
+	return results, errors.Join(errs...)
+}
+
+func (g *Guest) run(ctx context.Context, kernelImage, initramfs string) (Result, error) {
 	if err := os.WriteFile(filepath.Join(g.Share, "run.sh"), []byte(g.Script), 0o644); err != nil {
 		return Result{}, err
 	}
-
 	args := []string{
 		// A stock kernel hangs under KVM on some hosts; emulation runs everywhere.
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
 		"-nodefaults", "-no-user-config", "-no-reboot",
 		"-display", "none", "-serial", "stdio",
-		"-kernel", kern.image, "-initrd", initramfs,
+		"-kernel", kernelImage, "-initrd", initramfs,
 		"-append", cmdline(g.KernelArgs),
 		"-virtfs", "local,path=" + g.Share + ",mount_tag=host,security_model=none",
 	}
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append(args, g.Machine...)...)
 	var console, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &console, &stderr
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &console, &stderr, g.Files
 	runErr := cmd.Run()
 	res := Result{ExitStatus: -1, Console: console.String()}
 	switch m := lastLine.FindStringSubmatch(res.Console); {
@@ -81,6 +94,7 @@ func Run(ctx context.Context, g Guest) (Result, error) {
 	case m == nil:
 		return res, errors.New("the guest ended without its last line")
 	default:
+		var err error
 		res.ExitStatus, err = strconv.Atoi(m[1])
 		return res, err
 	}

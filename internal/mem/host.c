@@ -64,6 +64,36 @@ static int host_node(const struct gdr_mem *m)
 	return node;
 }
 
+/* The CPU copies by itself, so a queue holds nothing back, and what is started is through. */
+static char at_once;
+
+static int host_pin(struct gdr_mem *m, void *addr, size_t bytes, const char **call)
+{
+	(void)m, (void)addr, (void)bytes, (void)call;
+	return 0;
+}
+
+static int host_open(struct gdr_mem *m, void **handle, const char **call)
+{
+	(void)m, (void)call;
+	*handle = &at_once;
+	return 0;
+}
+
+static void host_close(struct gdr_mem *m, void *handle) { (void)m, (void)handle; }
+
+static int host_copy_start(struct gdr_mem *m, void *queue, void *host, size_t off, size_t bytes, int out, void *event, const char **call)
+{
+	(void)queue, (void)event, (void)call;
+	return out ? host_out(m, host, off, bytes) : host_in(m, off, host, bytes);
+}
+
+static int host_done(struct gdr_mem *m, void *event)
+{
+	(void)m, (void)event;
+	return 0;
+}
+
 const struct gdr_mem_ops gdr_mem_host = {
 	.kind = "host",
 	.cpu_access = 1,
@@ -72,4 +102,12 @@ const struct gdr_mem_ops gdr_mem_host = {
 	.copy_in = host_in,
 	.copy_out = host_out,
 	.node = host_node,
+	.pin = host_pin,
+	.unpin = host_close,
+	.queue_open = host_open,
+	.queue_close = host_close,
+	.event_open = host_open,
+	.event_close = host_close,
+	.copy_start = host_copy_start,
+	.event_done = host_done,
 };

@@ -42,6 +42,10 @@ var asks = map[string]func(*session, []string){
 	fact.AskLimits:    askLimits,
 	fact.AskSymbols:   askSymbols,
 	fact.AskKernelLog: askKernelLog,
+	fact.AskDCB:       askDCB,
+	fact.AskEthtool:   askEthtool,
+	fact.AskStats:     askStats,
+	fact.AskDevlink:   askDevlink,
 }
 
 func askFiles(s *session, paths []string) {

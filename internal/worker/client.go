@@ -44,7 +44,7 @@ func (c *Client) Ask(ctx context.Context, name string, args ...string) ([]fact.R
 		client: c, req: request{Ask: name, Args: args}, overall: overall,
 		answered: map[string]bool{},
 	}
-	if name == fact.AskFiles || name == fact.AskRDMAMap || name == fact.AskVerbs {
+	if slices.Contains(fact.PerSubject, name) {
 		q.expected = args
 	}
 	for {

@@ -3,12 +3,14 @@ package worker
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"runtime"
 	"sync"
 	"time"
 
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/internal/mem"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma/verbs"
@@ -19,6 +21,7 @@ type perfEnd struct {
 	mu      sync.Mutex // of out
 	out     *bufio.Writer
 	session *verbs.Session
+	route   perftest.Route
 	outcome perftest.Outcome
 }
 
@@ -79,10 +82,7 @@ func (e *perfEnd) answer(c perfCommand) (r perfReply, err error) {
 	case "prepare":
 		return r, e.session.Prepare(c.Size)
 	case "run":
-		stop := e.tell()
-		e.outcome, err = e.session.Run(c.Size)
-		stop()
-		r.Outcome = &e.outcome
+		r.Outcome, err = e.run(c.Size)
 	case "verify":
 		r.Data, err = e.session.Verify(e.outcome, *c.Outcome)
 	default:
@@ -91,26 +91,89 @@ func (e *perfEnd) answer(c perfCommand) (r perfReply, err error) {
 	return r, err
 }
 
+func (e *perfEnd) run(size int) (_ *perftest.Outcome, err error) {
+	var before map[string]uint64
+	if e.route == perftest.RouteTCP {
+		before = sentBytes()
+	}
+	stop := e.tell()
+	e.outcome, err = e.session.Run(size)
+	stop()
+	if e.route == perftest.RouteTCP && len(e.outcome.Sent) > 0 {
+		e.outcome.Path = carriers(before, sentBytes(), e.outcome.Sent[0]*uint64(size))
+	}
+	return &e.outcome, err
+}
+
 func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
 	local := *c.Local
-	memory, err := mem.Ops(local.Memory)
+	near := nodeOf(local.Device)
+	notes := near.place(&local)
+	memory, err := openMemory(&local)
 	if err != nil {
 		return nil, err
 	}
-	near := nodeOf(local.Device)
-	notes := near.place(&local)
+	if e.route = c.Plan.Route; e.route == perftest.RouteTCP {
+		more, err := streamAddress(&local)
+		if err != nil {
+			return nil, err
+		}
+		notes = append(notes, more...)
+	}
 	double := os.Getenv(VerbsLibraryEnv)
 	s, endpoint, err := verbs.Open(double, memory, *c.Plan, local, c.Side)
 	if err != nil {
+		if double == "" {
+			err = whyNotOpened(thisSystem, local.Device, perftest.AsFailure(err))
+		}
 		return nil, err
 	}
 	e.session = s
 	endpoint.DeviceNode, endpoint.Double = near.node, double
 	endpoint.Notes = append(notes, endpoint.Notes...)
-	if near.node >= 0 && endpoint.NUMANode >= 0 && local.NUMANode != endpoint.NUMANode {
+	if perftest.OnGPU(local.Memory) {
+		endpoint.Memory.Double = os.Getenv(CUDALibraryEnv)
+	} else if near.node >= 0 && endpoint.NUMANode >= 0 && local.NUMANode != endpoint.NUMANode {
 		endpoint.Notes = append(endpoint.Notes, "the buffer could not be placed on the NUMA node that was chosen for it")
 	}
 	return &endpoint, nil
+}
+
+// openMemory readies the kind of memory that an end asks for.
+func openMemory(l *perftest.Local) (verbs.Memory, error) {
+	if !perftest.OnGPU(l.Memory) {
+		k := mem.HostKind(l.NUMANode)
+		return verbs.Memory{Ops: k.Ops, Device: k.Device}, nil
+	}
+	// Small messages may arrive inside a completion, from where mlx5's library
+	// copies them by the CPU, which cannot write a GPU's memory.
+	if err := os.Setenv("MLX5_SCATTER_TO_CQE", "0"); err != nil {
+		return verbs.Memory{}, err
+	}
+	if l.GPU == nil {
+		return verbs.Memory{}, &perftest.Failure{Call: "open", Subject: l.Device, Cause: l.Memory + " memory of which GPU?"}
+	}
+	k, err := mem.Open(l.Memory, os.Getenv(CUDALibraryEnv), l.GPU.Addr.String())
+	return verbs.Memory{Ops: k.Ops, Device: k.Device}, memoryFailure(err, l.GPU.Addr.String())
+}
+
+// memoryFailure explains why a GPU's library could not be used.
+func memoryFailure(err error, subject string) error {
+	e, ok := errors.AsType[*mem.Error](err)
+	if !ok {
+		return err
+	}
+	if e.Code != 0 {
+		f := perftest.LibraryFailure(e.Library, e.Call, e.Code, e.Name)
+		f.Subject = subject
+		return f
+	}
+	f := &perftest.Failure{Call: e.Call, Subject: subject, Cause: e.Text, Check: "reinstall the GPU driver's libraries"}
+	if e.Missing {
+		f.Cause = "the " + e.Library + " driver library is not installed"
+		f.Check = gpu.InstallCUDA
+	}
+	return f
 }
 
 // tell sends the progress of a run until the function that it returns is called.

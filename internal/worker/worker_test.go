@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(stubDir)
 	for name, args := range map[string][]string{
 		"nvml.so": {"testdata/nvml_stub.c"}, "nvml-old.so": {"-DOLD", "testdata/nvml_stub.c"},
-		"cuda.so": {"testdata/cuda_stub.c"}, "cuda-old.so": {"-DOLD", "testdata/cuda_stub.c"},
+		"cuda.so": {"../mem/testdata/libcuda.c"}, "cuda-old.so": {"-DOLD", "../mem/testdata/libcuda.c"},
 	} {
 		args = append([]string{"-shared", "-fPIC", "-O0", "-w", "-o", filepath.Join(stubDir, name)}, args...)
 		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {

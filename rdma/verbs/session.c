@@ -8,14 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "staging.h"
 
 int gdr_fail(struct gdr_session *s, const char *call, int err)
 {
-	if (!s->error.call) { /* the first cause counts */
-		s->error.call = call;
-		s->error.err = err;
-	}
+	if (!s->error.call) /* the first cause counts */
+		gdr_set_error(&s->error, call, err);
 	return -1;
 }
 
@@ -46,9 +44,16 @@ failed:
 	if (s && s->ctx)
 		(void)gdr_close(v, s->ctx);
 	free(s);
-	memset(e, 0, sizeof(*e));
-	e->call = call;
-	e->err = rc;
+	gdr_set_error(e, call, rc);
+	return -1;
+}
+
+int gdr_session_bare(struct gdr_session **out, struct gdr_error *e)
+{
+	*out = calloc(1, sizeof(**out));
+	if (*out)
+		return 0;
+	*e = (struct gdr_error){ .call = "calloc", .err = ENOMEM };
 	return -1;
 }
 
@@ -105,10 +110,20 @@ static int access_of(const struct gdr_config *c)
 	return access;
 }
 
-static int register_memory(struct gdr_session *s, const struct gdr_mem_ops *ops)
+int gdr_session_register(struct gdr_session *s, struct gdr_mem *m, const enum gdr_way *ways, int n)
+{
+	if (gdr_register(&s->v, s->pd, m, ways, n, access_of(&s->c), &s->registration)) {
+		s->error = s->registration.failed[s->registration.failed_n - 1].error;
+		return -1;
+	}
+	s->mr = s->registration.mr;
+	return 0;
+}
+
+static int allocate(struct gdr_session *s, const struct gdr_mem_ops *ops)
 {
 	const char *call;
-	int rc, access = access_of(&s->c);
+	int rc;
 	uint64_t max = gdr_walk(&s->c, s->c.max_size);
 
 	/* The largest size need not have the longest walk: its slots may not fill
@@ -120,37 +135,18 @@ static int register_memory(struct gdr_session *s, const struct gdr_mem_ops *ops)
 	s->has_dst = gdr_gets_data(&s->c);
 	s->dst = s->has_src ? s->span * s->c.qps : 0;
 	s->mem.ops = ops;
-	rc = ops->alloc(&s->mem, s->dst + (s->has_dst ? s->span * s->c.qps : 0) + GDR_LINE, s->c.numa_node, &call);
+	rc = ops->alloc(&s->mem, s->dst + (s->has_dst ? s->span * s->c.qps : 0) + GDR_LINE, s->c.device, &call);
 	if (rc) {
 		s->mem.ops = NULL;
 		return gdr_fail(s, call, rc);
 	}
-	if (ops->export_dmabuf) {
-		uint64_t offset;
-		int fd;
-
-		if (!s->v.reg_dmabuf_mr)
-			return gdr_fail(s, "ibv_reg_dmabuf_mr", EOPNOTSUPP);
-		rc = ops->export_dmabuf(&s->mem, &fd, &offset, &call);
-		if (rc)
-			return gdr_fail(s, call, rc);
-		errno = 0;
-		s->mr = s->v.reg_dmabuf_mr(s->pd, offset, s->mem.bytes, (uint64_t)(uintptr_t)s->mem.addr, fd, access);
-		rc = s->mr ? 0 : gdr_failure();
-		(void)close(fd); /* the registration holds the memory */
-		return rc ? gdr_fail(s, "ibv_reg_dmabuf_mr", rc) : 0;
-	}
-	errno = 0;
-	if (access & IBV_ACCESS_OPTIONAL_RANGE && s->v.reg_mr_iova2)
-		s->mr = s->v.reg_mr_iova2(s->pd, s->mem.addr, s->mem.bytes, (uint64_t)(uintptr_t)s->mem.addr, (unsigned int)access);
-	else
-		s->mr = s->v.reg_mr(s->pd, s->mem.addr, s->mem.bytes, access & ~IBV_ACCESS_OPTIONAL_RANGE);
-	return s->mr ? 0 : gdr_fail(s, "ibv_reg_mr", gdr_failure());
+	return 0;
 }
 
 int gdr_has_receives(const struct gdr_config *c) { return c->op == GDR_SEND || c->op == GDR_WRITE_IMM; }
 
-int gdr_receives(const struct gdr_config *c) { return gdr_has_receives(c) && gdr_sends(c, !c->initiator); }
+/* Who sends through host memory receives credits. */
+int gdr_receives(const struct gdr_config *c) { return gdr_has_receives(c) && (c->route != GDR_DIRECT || gdr_sends(c, !c->initiator)); }
 
 static int make_cq(struct gdr_session *s, uint32_t entries, struct ibv_cq **cq, struct ibv_comp_channel **channel)
 {
@@ -256,11 +252,15 @@ int gdr_session_setup(struct gdr_session *s, const struct gdr_config *c, const s
 	s->qps = calloc(c->qps, sizeof(*s->qps));
 	if (!s->wc || !s->qps)
 		return gdr_fail(s, "calloc", ENOMEM);
+	if (allocate(s, mem))
+		return -1;
+	if (!s->ctx)
+		return gdr_staging_make(s);
 	errno = 0;
 	s->pd = s->v.alloc_pd(s->ctx);
 	if (!s->pd)
 		return gdr_fail(s, "ibv_alloc_pd", gdr_failure());
-	if (register_memory(s, mem))
+	if (c->route == GDR_DIRECT ? gdr_session_register(s, &s->mem, c->ways, c->ways_n) : gdr_staging_make(s))
 		return -1;
 	if (make_cq(s, c->depth * c->qps, &s->send_cq, &s->send_events) ||
 	    make_cq(s, gdr_receives(&s->c) ? c->recv_depth * c->qps : 1, &s->recv_cq, &s->recv_events))
@@ -371,6 +371,8 @@ int gdr_session_connect(struct gdr_session *s, const struct gdr_peer *p)
 	s->peer = *p;
 	s->peer_dst = has_source(&c) ? s->span * c.qps : 0;
 	need = s->peer_dst + (gdr_gets_data(&c) ? s->span * c.qps : 0);
+	if (s->c.route != GDR_DIRECT)
+		need = gdr_gets_data(&c) ? s->c.chunk * s->c.chunks : 0;
 	if (p->bytes < need)
 		return gdr_fail(s, "the peer's memory", EMSGSIZE);
 	if (s->c.ud) {
@@ -406,6 +408,7 @@ void gdr_session_close(struct gdr_session *s)
 		(void)s->v.destroy_comp_channel(s->recv_events);
 	if (s->mr)
 		(void)s->v.dereg_mr(s->mr);
+	gdr_staging_close(s);
 	if (s->mem.ops)
 		s->mem.ops->release(&s->mem);
 	if (s->pd)

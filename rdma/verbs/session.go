@@ -24,20 +24,31 @@ import (
 // which the caller has locked and placed.
 type Session struct {
 	s     *C.struct_gdr_session
+	ops   *C.struct_gdr_mem_ops
 	plan  perftest.Plan
 	local perftest.Local
 	side  perftest.Side
 	own   perftest.Endpoint
+	data  stream
 }
 
 var ops = map[perftest.Operation]C.int{
 	perftest.Write: C.GDR_WRITE, perftest.WriteImm: C.GDR_WRITE_IMM, perftest.Read: C.GDR_READ, perftest.Send: C.GDR_SEND,
 }
 
+// Memory is what a session's data is to be in.
+type Memory struct {
+	Ops    unsafe.Pointer // a const struct gdr_mem_ops * of package mem
+	Device int            // of its kind: a NUMA node (-1: any), or a GPU's number
+}
+
 // Open opens the device, registers memory and makes queue pairs. library is a
-// test double to load, or empty; memory is a struct gdr_mem_ops * of package
-// mem. What was opened is closed again on an error, which is a *perftest.Failure.
-func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
+// test double to load, or empty. What was opened is closed again on an error,
+// which is a *perftest.Failure.
+func Open(library string, memory Memory, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
+	if p.Route == perftest.RouteTCP || p.Route == perftest.RouteCopy {
+		return openBare(memory, p, l, side)
+	}
 	const byteMax = 255
 	if l.Port < 1 || l.Port > byteMax || l.GIDIndex > byteMax || l.PKeyIndex < 0 || l.PKeyIndex > 1<<16-1 {
 		return nil, perftest.Endpoint{}, &perftest.Failure{
@@ -50,6 +61,10 @@ func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Loc
 	if err != nil {
 		return nil, perftest.Endpoint{}, loadFailure(library, err)
 	}
+	ways := l.Ways()
+	if slices.Contains(ways, perftest.WayDataDirect) {
+		loadMLX5(table, library)
+	}
 	name := C.CString(l.Device)
 	defer C.free(unsafe.Pointer(name))
 	var (
@@ -57,10 +72,10 @@ func Open(library string, memory unsafe.Pointer, p perftest.Plan, l perftest.Loc
 		ce C.struct_gdr_error
 	)
 	if C.gdr_session_open(&cs, table, name, C.uint8_t(l.Port), &ce) != 0 {
-		return nil, perftest.Endpoint{}, failure(&ce, fmt.Sprintf("%s/%d", l.Device, l.Port))
+		return nil, perftest.Endpoint{}, failure(&ce, nil, fmt.Sprintf("%s/%d", l.Device, l.Port))
 	}
-	s := &Session{s: cs, plan: p, local: l, side: side}
-	e, err := s.setup(memory)
+	s := &Session{s: cs, ops: (*C.struct_gdr_mem_ops)(memory.Ops), plan: p, local: l, side: side}
+	e, err := s.setup(memory.Device, ways)
 	if err != nil {
 		s.Close()
 		return nil, perftest.Endpoint{}, err
@@ -77,15 +92,20 @@ func loadFailure(library string, err error) error {
 	return f
 }
 
-func failure(e *C.struct_gdr_error, device string) *perftest.Failure {
-	subject := device
-	if e.status != 0 {
+// failure explains an error of C. ops is the memory's kind, whose library an
+// error may be of.
+func failure(e *C.struct_gdr_error, ops *C.struct_gdr_mem_ops, device string) *perftest.Failure {
+	call := C.GoString(e.call)
+	switch {
+	case e.status != 0:
 		return perftest.CompletionFailure(fmt.Sprintf("%s QP %d", device, e.qp), int(e.status), uint32(e.vendor_err))
+	case e.code != 0 && ops != nil:
+		return perftest.LibraryFailure(C.GoString(ops.library), call, int(e.code), C.GoString(C.gdr_mem_error_name(ops, e.code)))
 	}
-	return perftest.CallFailure(C.GoString(e.call), subject, syscall.Errno(e.err))
+	return perftest.CallFailure(call, device, syscall.Errno(e.err))
 }
 
-func (s *Session) failure() error { return failure(&s.s.error, s.local.Device) }
+func (s *Session) failure() error { return failure(&s.s.error, s.ops, s.local.Device) }
 
 func cbool(b bool) C.int {
 	if b {
@@ -94,7 +114,7 @@ func cbool(b bool) C.int {
 	return 0
 }
 
-func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
+func (s *Session) setup(device int, ways []perftest.Way) (perftest.Endpoint, error) {
 	e := perftest.Endpoint{
 		Device: s.local.Device, Port: s.local.Port, LID: uint16(s.s.port.lid),
 		MTUBytes: mtuBytes(int(s.s.port.active_mtu)), MaxReads: int(s.s.device.max_qp_rd_atom),
@@ -112,6 +132,45 @@ func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
 	if err := s.chooseGID(&e); err != nil {
 		return e, err
 	}
+	if s.plan.Route == perftest.RouteDirect && s.plan.Polls() && s.ops.cpu_access == 0 {
+		return e, &perftest.Failure{
+			Call: "open", Subject: s.local.Device, Cause: "the latency of a plain write is seen by polling the memory, and the CPU cannot poll a GPU's",
+			Check: "measure write_imm: the same write, and a completion that tells of it",
+		}
+	}
+	c := s.config(e.GIDIndex, device, ways)
+	if C.gdr_session_setup(s.s, &c, s.ops) != 0 {
+		return e, s.setupFailure()
+	}
+	e.Memory = s.buffer()
+	for _, q := range s.qps() {
+		e.QPs = append(e.QPs, perftest.QP{Number: uint32(q.qp.qp_num), PSN: uint32(q.psn)})
+	}
+	s.tellMemory(&e)
+	if want := int(c.inline_bytes); int(s.s.max_inline) < want {
+		e.Notes = append(e.Notes, fmt.Sprintf("the device inlines %d bytes at most, not the %d asked for", s.s.max_inline, want))
+	}
+	return e, nil
+}
+
+// tellMemory says where the other end's operations go.
+func (s *Session) tellMemory(e *perftest.Endpoint) {
+	m := &s.s.mem
+	if s.s.staging != nil {
+		m = &s.s.staging.host
+	}
+	e.Address, e.Bytes, e.NUMANode = uint64(uintptr(m.addr)), uint64(m.bytes), int(C.gdr_session_node(s.s))
+	if s.s.mr != nil {
+		e.RemoteKey = uint32(s.s.mr.rkey)
+	}
+}
+
+var routes = map[perftest.Route]C.int{
+	perftest.RouteDirect: C.GDR_DIRECT, perftest.RouteStaged: C.GDR_STAGED, perftest.RouteTCP: C.GDR_TCP, perftest.RouteCopy: C.GDR_COPY,
+}
+
+// config is the plan in C's terms.
+func (s *Session) config(gid, device int, ways []perftest.Way) C.struct_gdr_config {
 	p := s.plan
 	c := C.struct_gdr_config{
 		op: ops[p.Operation], latency: cbool(p.Measure == perftest.Latency), ud: cbool(p.Transport == perftest.UD),
@@ -120,23 +179,23 @@ func (s *Session) setup(memory unsafe.Pointer) (perftest.Endpoint, error) {
 		qps:              C.uint32_t(p.QPs), depth: C.uint32_t(p.Depth), recv_depth: C.uint32_t(p.RecvDepth),
 		post_list: C.uint32_t(p.PostList), inline_bytes: C.uint32_t(min(p.InlineBytes, slices.Max(p.SizesBytes))),
 		max_size: C.uint64_t(slices.Max(p.SizesBytes)), footprint: C.uint64_t(p.FootprintBytes), seed: C.uint64_t(p.Seed),
-		idle_ns: C.uint64_t(p.IdleNs), numa_node: C.int(s.local.NUMANode),
+		idle_ns: C.uint64_t(p.IdleNs), device: C.int(device), numa_node: C.int(s.local.NUMANode), ways_n: C.int(len(ways)),
 		sl: C.uint8_t(p.ServiceLevel), traffic_class: C.uint8_t(p.TrafficClass), retry: C.uint8_t(p.RetryCount),
 		rnr_retry: C.uint8_t(p.RNRRetry), timeout: C.uint8_t(p.TimeoutExponent),
-		pkey_index: C.uint16_t(s.local.PKeyIndex), gid_index: C.int(e.GIDIndex),
+		pkey_index: C.uint16_t(s.local.PKeyIndex), gid_index: C.int(gid),
+		route: routes[p.Route], chunk: C.uint64_t(p.ChunkBytes), chunks: C.uint32_t(p.Chunks),
 	}
-	if C.gdr_session_setup(s.s, &c, (*C.struct_gdr_mem_ops)(memory)) != 0 {
-		return e, s.failure()
+	if p.Route != perftest.RouteDirect {
+		// Chunks and credits, in both directions. A chunk is written with immediate.
+		c.op, c.depth, c.recv_depth = C.GDR_WRITE_IMM, 2*c.chunks, 2*c.chunks
 	}
-	for _, q := range s.qps() {
-		e.QPs = append(e.QPs, perftest.QP{Number: uint32(q.qp.qp_num), PSN: uint32(q.psn)})
+	for i, w := range ways {
+		c.ways[i] = wayNumbers[w]
 	}
-	e.Address, e.Bytes, e.RemoteKey = uint64(uintptr(s.s.mem.addr)), uint64(s.s.mem.bytes), uint32(s.s.mr.rkey)
-	e.NUMANode = int(C.gdr_session_node(s.s))
-	if want := int(c.inline_bytes); int(s.s.max_inline) < want {
-		e.Notes = append(e.Notes, fmt.Sprintf("the device inlines %d bytes at most, not the %d asked for", s.s.max_inline, want))
+	if s.ops.cpu_access == 0 {
+		c.inline_bytes = 0 // the CPU would have to read the memory
 	}
-	return e, nil
+	return c
 }
 
 // transport refuses devices whose queue pairs are connected in other ways.
@@ -209,6 +268,9 @@ func (s *Session) gids() ([]perftest.GIDEntry, error) {
 
 // Connect brings the queue pairs up to the peer's.
 func (s *Session) Connect(peer perftest.Endpoint) error {
+	if s.plan.Route == perftest.RouteTCP {
+		return s.connectStream(peer)
+	}
 	const firstMTU = 256 // enum ibv_mtu counts powers of two from 1 on
 	p := C.struct_gdr_peer{
 		lid: C.uint16_t(peer.LID), rkey: C.uint32_t(peer.RemoteKey),
@@ -255,7 +317,7 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 	if C.gdr_session_run(s.s) != 0 {
 		return perftest.Outcome{}, s.failure()
 	}
-	o := perftest.Outcome{LastMark: byte(s.s.last_mark)}
+	o := perftest.Outcome{LastMark: byte(s.s.last_mark), CPUNs: float64(s.s.cpu_ns)}
 	for _, q := range s.qps() {
 		o.Sent = append(o.Sent, uint64(q.posted))
 		o.Received = append(o.Received, uint64(q.received))
@@ -272,7 +334,7 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 // samples turns round trips in cycles into latencies in ns.
 func (s *Session) samples(n int) []float64 {
 	scale := float64(s.s.ns_per_cycle)
-	if s.plan.Operation != perftest.Read {
+	if s.plan.Operation != perftest.Read && s.plan.Route != perftest.RouteCopy {
 		scale /= 2
 	}
 	out := make([]float64, n)
@@ -288,13 +350,18 @@ func (s *Session) rate(w *C.struct_gdr_window, size int) *perftest.Rate {
 		return nil
 	}
 	const ns = 1e9
-	r := &perftest.Rate{Messages: uint64(w.messages), WindowNs: window, CPUNs: float64(s.s.cpu_ns), FromStart: w.from_start != 0}
-	r.MessagesPerSec = float64(r.Messages) * ns / window
+	pieces := 1.0 // of a message, that the window counts
+	if s.s.staging != nil {
+		pieces = float64(s.s.staging.pieces)
+	}
+	r := &perftest.Rate{WindowNs: window, CPUNs: float64(s.s.cpu_ns), FromStart: w.from_start != 0}
+	messages := float64(w.messages) / pieces
+	r.Messages, r.MessagesPerSec = uint64(messages), messages*ns/window
 	r.BytesPerSec = r.MessagesPerSec * float64(size)
 	counts := unsafe.Slice(w.series, int(w.intervals))
 	series := make([]float64, len(counts))
 	for i, n := range counts {
-		series[i] = float64(n) * float64(size) * ns / float64(s.plan.IntervalNs)
+		series[i] = float64(n) / pieces * float64(size) * ns / float64(s.plan.IntervalNs)
 	}
 	r.SetSeries(series, s.plan.IntervalNs)
 	return r
@@ -306,6 +373,9 @@ func (s *Session) Completed() uint64 { return uint64(C.gdr_session_progress(s.s)
 
 // Verify compares what arrived at this end; nil where nothing does.
 func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error) {
+	if s.plan.Route == perftest.RouteCopy {
+		return s.verifyCopies()
+	}
 	if C.gdr_gets_data(&s.s.c) == 0 {
 		return nil, nil
 	}
@@ -327,6 +397,10 @@ func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error
 	if C.gdr_session_verify(s.s, &messages[0], C.uint8_t(peer.LastMark), &m) != 0 {
 		return nil, s.failure()
 	}
+	return s.dataCheck(&m), nil
+}
+
+func (s *Session) dataCheck(m *C.struct_gdr_mismatch) *perftest.DataCheck {
 	d := &perftest.DataCheck{Side: s.side, Bytes: uint64(m.compared), Correct: m.wrong == 0}
 	if m.compared == 0 {
 		d.Skipped = "no message arrived"
@@ -334,11 +408,12 @@ func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error
 	if !d.Correct {
 		d.FirstWrongOffset, d.Got, d.Want, d.Untouched = uint64(m.offset), byte(m.got), byte(m.want), m.untouched != 0
 	}
-	return d, nil
+	return d
 }
 
 // Close frees everything.
 func (s *Session) Close() {
+	s.data.close()
 	if s.s != nil {
 		C.gdr_session_close(s.s)
 		s.s = nil

@@ -33,17 +33,20 @@ var provider = sync.OnceValues(func() (string, error) {
 // goroutine, which the test locks to its thread.
 type direct struct {
 	library string
+	cuda    string // stands for libcuda; empty: the system's own
 	s       *Session
 	own     perftest.Outcome
 }
 
 func (d *direct) Open(_ context.Context, p perftest.Plan, l perftest.Local, side perftest.Side) (e perftest.Endpoint, err error) {
 	runtime.LockOSThread()
-	ops, err := mem.Ops(l.Memory)
-	if err != nil {
-		return e, err
+	kind := mem.HostKind(l.NUMANode)
+	if perftest.OnGPU(l.Memory) {
+		if kind, err = mem.Open(l.Memory, d.cuda, l.GPU.Addr.String()); err != nil {
+			return e, err
+		}
 	}
-	d.s, e, err = Open(d.library, ops, p, l, side)
+	d.s, e, err = Open(d.library, Memory{Ops: kind.Ops, Device: kind.Device}, p, l, side)
 	return e, err
 }
 
@@ -162,7 +165,7 @@ func TestLoopback(t *testing.T) {
 func checkStep(t *testing.T, p *perftest.Plan, s perftest.Step) {
 	t.Helper()
 	ends := 1
-	if p.Bidirectional || p.Measure == perftest.Latency && p.Operation != perftest.Read {
+	if p.Bidirectional || p.Measure == perftest.Latency && p.Operation != perftest.Read && p.Route != perftest.RouteCopy {
 		ends = 2
 	}
 	if len(s.Data) != ends {

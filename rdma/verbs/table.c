@@ -35,6 +35,14 @@ char *gdr_verbs_load(struct gdr_verbs *v, const char *library)
 	return NULL;
 }
 
+void gdr_mlx5_load(struct gdr_verbs *v, const char *library)
+{
+	void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+
+	if (lib)
+		*(void **)&v->mlx5_reg_dmabuf_mr = dlvsym(lib, "mlx5dv_reg_dmabuf_mr", "MLX5_1.25");
+}
+
 int gdr_failure(void)
 {
 	return errno ? errno : EIO;

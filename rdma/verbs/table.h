@@ -58,7 +58,12 @@
 	  (struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *,        \
 	   uint32_t, size_t))
 
+/* Access flags of mlx5's own registration (mlx5dv.h, which Debian 12's lacks). */
+enum { GDR_MLX5_DATA_DIRECT = 1 << 0 };
+
 struct gdr_verbs {
+	/* libmlx5's (MLX5_1.25); NULL: not looked for, or this one has none. */
+	struct ibv_mr *(*mlx5_reg_dmabuf_mr)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int, int);
 #define GDR_FIELD(name, version, result, args) result(*name) args;
 	GDR_VERBS_REQUIRED(GDR_FIELD)
 	GDR_VERBS_OPTIONAL(GDR_FIELD)
@@ -69,6 +74,9 @@ struct gdr_verbs {
 /* Loads the library and fills the table. Returns NULL, or the reason, which
  * the caller frees. A loaded library stays loaded: it keeps threads and state. */
 char *gdr_verbs_load(struct gdr_verbs *v, const char *library);
+
+/* Looks for what only libmlx5 has. */
+void gdr_mlx5_load(struct gdr_verbs *v, const char *library);
 
 /* Finds and opens a device. Returns 0 or an errno, and in *call what failed;
  * ENODEV: the list has no such device. */

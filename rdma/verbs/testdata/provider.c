@@ -9,8 +9,17 @@
  *   hang     opening the device does not return
  *   crash    opening it ends the process
  *   stop     the first send neither completes nor returns
- *   inline   a queue pair with more than 32 bytes inline is refused */
+ *   inline   a queue pair with more than 32 bytes inline is refused
+ *   stale:N  the N-th message completes, and nothing of it arrives
+ *
+ * GDR_STUB_CUDA_LIBRARY is a libcuda, the real one or another double, that knows
+ * what of the memory is a GPU's and moves it. GDR_STUB_DMABUF, GDR_STUB_DIRECT and
+ * GDR_STUB_PEERMEM are errnos that registrations of such memory fail with: as
+ * dma-buf, as dma-buf for mlx5's Data Direct, by address. Without the first, a
+ * dma-buf is looked at as far as it can be: it must be open, long enough, and
+ * aligned as the kernel wants. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -53,6 +62,61 @@ static struct qp *qps[QPS];
 static long messages, fault_at;
 static char fault[16];
 static struct ibv_device dev = { .name = "stub0" };
+
+/* The GPU's side, where there is one. */
+static struct {
+	int (*copy)(unsigned long long, unsigned long long, size_t);
+	int (*pointer)(void *, int, unsigned long long);
+	int (*retain)(void **, int);
+	int (*set_current)(void *);
+	void *context;
+} cu;
+
+static void load_cuda(void)
+{
+	const char *path = getenv("GDR_STUB_CUDA_LIBRARY");
+	void *lib;
+
+	if (!path || cu.copy)
+		return;
+	lib = dlopen(path, RTLD_LAZY);
+	if (!lib)
+		abort();
+	*(void **)&cu.pointer = dlsym(lib, "cuPointerGetAttribute");
+	*(void **)&cu.retain = dlsym(lib, "cuDevicePrimaryCtxRetain");
+	*(void **)&cu.set_current = dlsym(lib, "cuCtxSetCurrent");
+	*(void **)&cu.copy = dlsym(lib, "cuMemcpy");
+}
+
+static int on_gpu(const void *p)
+{
+	enum { MEMORY_TYPE = 2, DEVICE = 2 };
+	unsigned int type = 0;
+
+	return cu.pointer && !cu.pointer(&type, MEMORY_TYPE, (unsigned long long)(uintptr_t)p) && type == DEVICE;
+}
+
+/* Moves bytes wherever they are. */
+static void move(void *to, const void *from, size_t n)
+{
+	if (!on_gpu(to) && !on_gpu(from)) {
+		memcpy(to, from, n);
+		return;
+	}
+	if (!cu.context && cu.retain(&cu.context, 0))
+		abort();
+	if (cu.set_current(cu.context) || cu.copy((unsigned long long)(uintptr_t)to, (unsigned long long)(uintptr_t)from, n))
+		abort();
+}
+
+static void change(uint8_t *at, uint8_t by)
+{
+	uint8_t b;
+
+	move(&b, at, 1);
+	b ^= by;
+	move(at, &b, 1);
+}
 
 struct ibv_device **ibv_get_device_list(int *num)
 {
@@ -128,11 +192,17 @@ static int step(struct qp *q)
 			if (s->length < n + (ud ? GRH : 0))
 				abort();
 		}
-		memcpy(to, from, n);
+		if (n && !is("stale"))
+			move(to, from, n);
 		if (is("flip"))
-			to[n / 2] ^= 1;
+			change(to + n / 2, 1);
 		push((struct cq *)peer->qp.recv_cq, (struct ibv_wc){
 			.wr_id = r->wr_id, .byte_len = n, .imm_data = e->wr.imm_data, .wc_flags = imm ? IBV_WC_WITH_IMM : 0 });
+	} else if (on_gpu(to) || on_gpu(from) || is("stale")) {
+		if (!is("stale"))
+			move(to, from, n);
+		if (is("flip"))
+			change(to + n / 2, 1);
 	} else {
 		if (n > 1)
 			memcpy(to, from, n - 1);
@@ -142,7 +212,7 @@ static int step(struct qp *q)
 		__atomic_store_n(to + n - 1, is("flip") && n == 1 ? from[0] ^ 1 : from[n - 1], __ATOMIC_RELEASE);
 	}
 	if (is("stray"))
-		to[n] ^= 0x40;
+		change(to + n, 0x40);
 	complete(q, e, IBV_WC_SUCCESS);
 	return 1;
 }
@@ -170,7 +240,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 			break;
 		}
 		e->wr = *wr;
-		e->sge = *wr->sg_list;
+		e->sge = wr->num_sge ? *wr->sg_list : (struct ibv_sge){ 0 };
 		if (wr->send_flags & IBV_SEND_INLINE)
 			memcpy(e->inlined, (void *)(uintptr_t)e->sge.addr, e->sge.length);
 		q->sq_head++;
@@ -233,6 +303,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 	fault_at = messages = 0;
 	if (f)
 		sscanf(f, "%15[a-z]:%ld", fault, &fault_at);
+	load_cuda();
 	v->context.device = d;
 	v->context.ops.post_send = post_send;
 	v->context.ops.post_recv = post_recv;
@@ -298,20 +369,59 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *c)
 	return pd;
 }
 int ibv_dealloc_pd(struct ibv_pd *p) { return destroyed(p); }
-struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+static struct ibv_mr *registered(struct ibv_pd *pd, void *addr, size_t length)
 {
-	struct ibv_mr *mr;
+	struct ibv_mr *mr = calloc(1, sizeof(*mr));
 
-	(void)access;
-	if (!strcmp(fault, "memlock")) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	mr = calloc(1, sizeof(*mr));
 	mr->pd = pd;
 	mr->addr = addr;
 	mr->length = length;
 	return mr;
+}
+static struct ibv_mr *refused(int err)
+{
+	errno = err;
+	return NULL;
+}
+static int asked(const char *env)
+{
+	const char *v = getenv(env);
+
+	return v ? atoi(v) : 0;
+}
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	(void)access;
+	if (!strcmp(fault, "memlock"))
+		return refused(ENOMEM);
+	if (on_gpu(addr) && asked("GDR_STUB_PEERMEM"))
+		return refused(asked("GDR_STUB_PEERMEM"));
+	return registered(pd, addr, length);
+}
+static struct ibv_mr *imported(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd)
+{
+	off_t size = lseek(fd, 0, SEEK_END);
+	long page = sysconf(_SC_PAGESIZE);
+
+	if (fd < 0 || size < 0)
+		return refused(EBADF);
+	if ((offset - iova) % (uint64_t)page || offset + length > (uint64_t)size)
+		return refused(EINVAL);
+	return registered(pd, (void *)(uintptr_t)iova, length);
+}
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+	(void)access;
+	if (asked("GDR_STUB_DMABUF"))
+		return refused(asked("GDR_STUB_DMABUF"));
+	return imported(pd, offset, length, iova, fd);
+}
+struct ibv_mr *mlx5dv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access, int mlx5_access)
+{
+	(void)access;
+	if (asked("GDR_STUB_DIRECT"))
+		return refused(asked("GDR_STUB_DIRECT"));
+	return mlx5_access == 1 ? imported(pd, offset, length, iova, fd) : refused(EINVAL);
 }
 int ibv_dereg_mr(struct ibv_mr *mr) { return destroyed(mr); }
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)

@@ -1,0 +1,26 @@
+package checks
+
+import "github.com/gdrcheck/gdrcheck/perftest"
+
+var perfSetup = Check{
+	ID: "perf-setup", Title: "both ends of a measurement can be opened and connected", Area: AreaPerf, Severity: SeverityError,
+	Why: "What a measurement needs, every RDMA program needs: libibverbs with the NIC's provider, /dev/infiniband/uverbsN, an active port, locked memory, and a path between both ports. Without one of them applications fail, or fall back to TCP.",
+	Fix: []string{
+		"See what the node lacks: sudo gdrcheck check --only rdma,memlock",
+	},
+	Refs: []string{
+		"https://docs.kernel.org/infiniband/user_verbs.html",
+		"https://github.com/linux-rdma/rdma-core",
+	},
+	Subjects: eachResult(perftest.Bandwidth, perftest.Latency),
+	Eval:     evalPerfSetup,
+}
+
+func evalPerfSetup(c *Case) {
+	r := c.Subject.Result
+	if !r.SetUp() {
+		failed(c, r, "could not be set up")
+		return
+	}
+	c.Pass("opened and connected")
+}

@@ -1,0 +1,216 @@
+package verbs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// cudaDouble builds the test double of libcuda. Its memory crashes whoever
+// touches it by the CPU.
+var cudaDouble = sync.OnceValues(func() (string, error) {
+	out := filepath.Join("testdata", "libcuda.so")
+	cmd := exec.Command("cc", "-shared", "-fPIC", "-O1", "-w", "-o", out, "../../internal/mem/testdata/libcuda.c")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cc: %w\n%s", err, b)
+	}
+	return filepath.Abs(out)
+})
+
+// gpuLocal is an end whose data is in the memory of a GPU of the double.
+func gpuLocal(t *testing.T, kind string, way perftest.Way, addr string) perftest.Local {
+	t.Helper()
+	a, err := pci.ParseAddress(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := perftest.NewLocal("stub0")
+	l.Memory, l.Way, l.GPU = kind, way, &perftest.GPU{Addr: a}
+	return l
+}
+
+const gpuA, gpuB = "0000:10:00.0", "0000:30:00.0"
+
+func measureGPU(t *testing.T, p perftest.Plan, a, b perftest.Local) *perftest.Result {
+	t.Helper()
+	lib, err := provider()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cuda, err := cudaDouble()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID") // as the worker does
+	t.Setenv("GDR_STUB_CUDA_LIBRARY", cuda)
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := perftest.Loopback(ctx, &direct{library: lib, cuda: cuda}, &direct{library: lib, cuda: cuda}, p, a, b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Every plan that does not poll memory runs on a GPU's, and its data is right:
+// each with one pair of ends in turn, so that over all plans every kind of memory
+// and every way takes part as source and as destination.
+func TestGPU(t *testing.T) {
+	host := perftest.NewLocal("stub0")
+	cuda := func(way perftest.Way, addr string) perftest.Local { return gpuLocal(t, perftest.MemoryCUDA, way, addr) }
+	vmm := gpuLocal(t, perftest.MemoryCUDAVMM, perftest.WayPeermem, gpuA)
+	pairs := [][2]perftest.Local{
+		{cuda(perftest.WayDMABuf, gpuA), cuda(perftest.WayPeermem, gpuB)},
+		{vmm, vmm},
+		{host, cuda(perftest.WayDMABufPCIe, gpuA)},
+		{cuda(perftest.WayDataDirect, gpuA), host},
+	}
+	all := plans()
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		p, ends := all[name], pairs[i%len(pairs)]
+		if p.Polls() {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			r := measureGPU(t, p, ends[0], ends[1])
+			if r.Failure != nil {
+				t.Fatal(r.Failure)
+			}
+			if len(r.Steps) != len(p.SizesBytes) {
+				t.Fatalf("%d steps, want %d", len(r.Steps), len(p.SizesBytes))
+			}
+			for _, s := range r.Steps {
+				checkStep(t, &p, s)
+			}
+			for i, e := range []perftest.Endpoint{r.Initiator, r.Responder} {
+				if m := e.Memory; m.Kind != ends[i].Memory || m.Way != ends[i].Ways()[0] || len(m.Failed) > 0 || (m.GPU != nil) != perftest.OnGPU(m.Kind) {
+					t.Errorf("end %d: %+v", i, m)
+				}
+			}
+		})
+	}
+}
+
+// Memory of several pieces is one to whoever uses it.
+func TestVMMPieces(t *testing.T) {
+	p := small(perftest.WriteImm, perftest.Latency, 1<<20)
+	p.FootprintBytes, p.Messages = 30<<20, 40 // sources and destinations: pieces of 20 MiB
+	l := gpuLocal(t, perftest.MemoryCUDAVMM, perftest.WayPeermem, gpuB)
+	if r := measureGPU(t, p, l, l); r.Failure != nil || !r.Good() || r.Initiator.Bytes < 60<<20 {
+		t.Errorf("%v, %+v", r.Failure, r)
+	}
+}
+
+// What goes wrong on the way to a GPU's memory is found in it.
+func TestWrongDataOnGPU(t *testing.T) {
+	const size = 1000
+	for fault, untouched := range map[string]bool{"flip:5": false, "stray:3": true, "stale:7": false} {
+		for _, op := range perftest.Operations {
+			t.Run(fault+" "+string(op), func(t *testing.T) {
+				t.Setenv("GDR_STUB_FAULT", fault)
+				p := small(op, perftest.Bandwidth, size)
+				p.Messages, p.WarmUp = 20, 0
+				end := gpuLocal(t, perftest.MemoryCUDA, perftest.WayAuto, gpuA)
+				r := measureGPU(t, p, end, end)
+				if r.Failure != nil || r.Good() || len(r.Steps) != 1 || len(r.Steps[0].Data) != 1 {
+					t.Fatalf("passes as good: %v, %+v", r.Failure, r.Steps)
+				}
+				if d := r.Steps[0].Data[0]; d.Untouched != untouched || d.Got == d.Want {
+					t.Errorf("%+v", d)
+				}
+			})
+		}
+	}
+}
+
+// Auto takes the first way that works, and says why the others did not.
+func TestWays(t *testing.T) {
+	for name, tt := range map[string]struct {
+		dmabuf, direct, peermem string
+		dataDirect              bool
+		want                    perftest.Way
+		failed                  []perftest.Way
+		words                   string // of the failure, where there is no way
+	}{
+		"dma-buf":          {want: perftest.WayDMABuf},
+		"peer memory":      {dmabuf: "95", want: perftest.WayPeermem, failed: []perftest.Way{perftest.WayDMABuf}},
+		"Data Direct":      {dataDirect: true, want: perftest.WayDataDirect},
+		"no Data Direct":   {dataDirect: true, direct: "95", want: perftest.WayDMABuf, failed: []perftest.Way{perftest.WayDataDirect}},
+		"none, Soft-RoCE":  {dmabuf: "95", peermem: "14", words: "by dmabuf: ibv_reg_dmabuf_mr: driver or provider have no dma-buf registration (errno 95"},
+		"none, old kernel": {dmabuf: "93", peermem: "14", words: "RDMA core has no dma-buf registration (errno 93"},
+		"refused":          {dmabuf: "524", peermem: "14", words: "refused this NIC"},
+		"no peermem":       {dmabuf: "22", peermem: "14", words: "by peermem: ibv_reg_mr: the kernel could not pin the address: device memory without a peer memory module"},
+		"BAR1 full":        {dmabuf: "12", peermem: "12", words: "BAR1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for env, v := range map[string]string{"GDR_STUB_DMABUF": tt.dmabuf, "GDR_STUB_DIRECT": tt.direct, "GDR_STUB_PEERMEM": tt.peermem} {
+				t.Setenv(env, v)
+			}
+			l := gpuLocal(t, perftest.MemoryCUDA, perftest.WayAuto, gpuA)
+			l.DataDirect = tt.dataDirect
+			r := measureGPU(t, small(perftest.Write, perftest.Bandwidth, 64), l, l)
+			if tt.words != "" {
+				if r.Failure == nil || !strings.Contains(r.Failure.Error(), tt.words) {
+					t.Errorf("%v, want %q", r.Failure, tt.words)
+				}
+				return
+			}
+			m := r.Initiator.Memory
+			if r.Failure != nil || !r.Good() || m.Way != tt.want || len(m.Failed) != len(tt.failed) {
+				t.Fatalf("%v, %+v", r.Failure, m)
+			}
+			for i, f := range m.Failed {
+				if f.Way != tt.failed[i] || f.Failure.Errno == 0 || f.Failure.Cause == "" {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+}
+
+// Errors of CUDA are never read as an errno, and are named.
+func TestCUDAFailures(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault, call, status, words string
+		way                        perftest.Way
+	}{
+		"out of memory":      {"cuMemAlloc_v2:2", "cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY (2)", "not enough free memory", ""},
+		"no dma-buf":         {"cuMemGetHandleForAddressRange:801", "cuMemGetHandleForAddressRange", "CUDA_ERROR_NOT_SUPPORTED (801)", "exports no dma-buf", perftest.WayDMABuf},
+		"exclusive process":  {"cuDevicePrimaryCtxRetain:46", "cuDevicePrimaryCtxRetain", "CUDA_ERROR_DEVICE_UNAVAILABLE (46)", "another process has it", ""},
+		"GPU lost":           {"cuMemcpyHtoD_v2:719", "filling the memory", "CUDA_ERROR_LAUNCH_FAILED (719)", "lost", ""},
+		"PCIe mapping":       {"pcie-mapping:801", "cuMemGetHandleForAddressRange", "CUDA_ERROR_NOT_SUPPORTED (801)", "exports no dma-buf", perftest.WayDMABufPCIe},
+		"unknown to us, too": {"cuMemAlloc_v2:4711", "cuMemAlloc_v2", "CUDA error 4711", "does not know", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GDR_STUB_CUDA", tt.fault)
+			l := gpuLocal(t, perftest.MemoryCUDA, tt.way, gpuA)
+			f := measureGPU(t, small(perftest.Write, perftest.Bandwidth, 64), l, l).Failure
+			if f == nil || f.Call != tt.call || f.Status != tt.status || f.Errno != 0 || f.Code == 0 || !strings.Contains(f.Error(), tt.words) {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+// The CPU cannot poll a GPU's memory, and a test that would is refused.
+func TestPollingRefused(t *testing.T) {
+	l := gpuLocal(t, perftest.MemoryCUDA, perftest.WayAuto, gpuA)
+	f := measureGPU(t, small(perftest.Write, perftest.Latency, 64), perftest.NewLocal("stub0"), l).Failure
+	if f == nil || !strings.Contains(f.Error(), "write_imm") || syscall.Errno(f.Errno) != 0 {
+		t.Errorf("%+v", f)
+	}
+}
