@@ -166,7 +166,7 @@ func compareRun(ctx context.Context, o *compareOptions) error {
 		}
 	}
 	end() // before the rest: a server has others to serve
-	return writePerf(ctx, o.IO, &o.Output, results, at)
+	return writePerf(ctx, o.IO, &o.Output, measured{Results: results}, at)
 }
 
 // turns has the routes in another order in each round, so that none is always
