@@ -97,4 +97,5 @@ var all = []Check{
 	perfData,
 	perfCounters,
 	perfPriority,
+	gdrBeatsStaging,
 }
