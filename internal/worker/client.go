@@ -44,7 +44,8 @@ func (c *Client) Ask(ctx context.Context, name string, args ...string) ([]fact.R
 		client: c, req: request{Ask: name, Args: args}, overall: overall,
 		answered: map[string]bool{},
 	}
-	if name == fact.AskFiles || name == fact.AskRDMAMap || name == fact.AskVerbs {
+	switch name {
+	case fact.AskFiles, fact.AskRDMAMap, fact.AskVerbs, fact.AskRegistration:
 		q.expected = args
 	}
 	for {
@@ -131,7 +132,7 @@ func (q *question) limit() time.Time {
 }
 
 func (q *question) allowed() time.Duration {
-	if q.gate {
+	if q.gate || q.req.Ask == fact.AskRegistration { // the first pair of a GPU brings its driver up
 		return or(q.client.GateTimeout, defaultGate)
 	}
 	return or(q.client.SubjectTimeout, defaultSubject)
