@@ -38,6 +38,7 @@ var all = []Check{
 	peermemLoad,
 	peermemLegacy,
 	gdrWay,
+	gdrRegistration,
 	peermemVisible,
 	peermemContexts,
 	moduleHolders,

@@ -38,7 +38,8 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
   gdrcheck check --only acs-redirect,pcie-link-width
   sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
   sudo gdrcheck check --policy policy.yaml
-  gdrcheck check --root /host`,
+  gdrcheck check --root /host
+  sudo gdrcheck check --probe`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.Source.validate(cmd); err != nil {
@@ -60,6 +61,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 		},
 	}
 	addSourceFlags(cmd, &opts.Source)
+	addProbeFlags(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	f := cmd.Flags()
 	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs` or areas, see 'gdrcheck list')")
