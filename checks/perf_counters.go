@@ -21,7 +21,7 @@ var perfCounters = Check{
 		"https://docs.kernel.org/networking/device_drivers/ethernet/mellanox/mlx5/counters.html",
 		"https://docs.kernel.org/admin-guide/abi-stable.html",
 	},
-	Subjects: results(hasNIC),
+	Subjects: eachTransfer,
 	Eval:     evalPerfCounters,
 }
 

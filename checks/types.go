@@ -132,6 +132,8 @@ type Subject struct {
 	Pair       *topo.Pair
 	Function   *pci.Function
 	Result     *perftest.Result
+	Results    []*perftest.Result // that ran at the same time
+	Rail       *perftest.RailPair
 	Comparison *perftest.Comparison
 }
 

@@ -163,7 +163,7 @@ func compareRun(ctx context.Context, o *compareOptions) error {
 		return err
 	}
 	end() // before the rest: a server has others to serve
-	return writePerf(ctx, o.IO, &o.Output, results, at)
+	return writePerf(ctx, o.IO, &o.Output, measured{Results: results}, at)
 }
 
 // compare measures every route in each round. One that failed is not tried again.

@@ -75,5 +75,5 @@ func copyRun(ctx context.Context, opts *copyOptions) error {
 			results = append(results, r)
 		}
 	}
-	return writePerf(ctx, opts.IO, &opts.Output, results, at)
+	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
 }
