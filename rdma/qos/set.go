@@ -45,14 +45,16 @@ func (p *port) setAnswers(a *answers) {
 		Fill(&p.FEC, noNetDev)
 		Fill(&p.Pause, noNetDev)
 		Fill(&p.Module, noNetDev)
+		Fill(&p.Neighbour, noNetDev)
 		p.Stats = fact.As[[]Stat](noNetDev, nil)
 	} else {
 		e := a.ethtool[p.NetDev]
 		p.Link, p.FEC, p.Pause = e.Link, e.FEC, e.Pause
 		p.Stats, p.Module = a.stats[p.NetDev], a.modules[p.NetDev]
+		p.Neighbour = a.lldp[p.NetDev]
 	}
 	if addr := p.address(); addr != "" {
-		p.Devlink = a.devlink[addr]
+		p.Devlink, p.NVConfig.Settings = a.devlink[addr], a.mst[addr]
 	} else {
 		Fill(&p.Devlink, fact.As(p.PCI, Devlink{}))
 	}
