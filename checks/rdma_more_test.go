@@ -1,11 +1,13 @@
 package checks
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -202,6 +204,11 @@ func TestRDMALinkErrors(t *testing.T) {
 	runCases(t, "rdma-link-errors", []verdictCase{
 		{"none", clean, "mlx5_0/1", Pass, "no errors", ""},
 		{"link lost", all2(clean, count("symbol_error", known(uint64(12)))), "mlx5_0/1", Info, "symbol_error 12", ""},
+		{"lost once, at boot", count("link_downed", known(uint64(1))), "mlx5_0/1", Pass, "", ""},
+		{"lost as the interface counts it", all2(clean, func(m *topo.Machine) {
+			leg(m).Stats = fact.Of([]qos.Stat{{Name: "rx_crc_errors_phy", Value: 6}, {Name: "rx_prio3_bytes", Value: 9}}, "ethtool:GSTATS")
+		}), "mlx5_0/1", Info, "rx_crc_errors_phy 6", ""},
+		{"lost so often that the counter is full", all2(clean, func(m *topo.Machine) { port(m).Counters[0].Value.V = 255 }), "mlx5_0/1", Info, "link_downed 255 or more", ""},
 		{"traffic is no error", all2(clean, count("port_xmit_data", known(uint64(12)))), "mlx5_0/1", Pass, "", ""},
 		{"not kept", count("link_downed", fact.Missing[uint64](fact.Unsupported, "counters/link_downed", "no")), "mlx5_0/1", NotApplicable, "", ""},
 		{"not seen", all2(clean, count("symbol_error", fact.Missing[uint64](fact.Failed, "counters/symbol_error", "input/output error"))), "mlx5_0/1", Unknown, "input/output error", ""},
@@ -219,6 +226,51 @@ func TestRDMATrafficClass(t *testing.T) {
 	})
 }
 
+func TestNICFirmwareFault(t *testing.T) {
+	runs := func(driver, version string) func(*topo.Machine) {
+		return func(m *topo.Machine) { nic(m).Driver.V, nic(m).Firmware.V = driver, version }
+	}
+	runCases(t, "nic-firmware-fault", []verdictCase{
+		{"none known", nil, "mlx5_0", Pass, "28.43.2566: no fault known", ""},
+		{"the last with it", runs("mlx5_core", "22.31.2006"), "mlx5_0", Warn, "has a known fault: firmware can use memory", "Update it to 22.40.1000 or newer: sudo mlxfwmanager -d 0000:04:00.0"},
+		{"older", runs("mlx5_core", "22.28.1002"), "mlx5_0", Warn, "", ""},
+		{"mended", runs("mlx5_core", "22.40.1000"), "mlx5_0", Pass, "", ""},
+		{"another generation", runs("mlx5_core", "20.31.2006"), "mlx5_0", Pass, "", ""},
+		{"for IBGDA alone", runs("bnxt_en", "231.2.63.0"), "mlx5_0", Info, "for GPU-initiated RDMA (IBGDA)", ""},
+		{"the next one", runs("bnxt_en", "232.0.0.0"), "mlx5_0", Pass, "", ""},
+		{"with letters", runs("ionic", "1.117.1-a-63"), "mlx5_0", Info, "IBGDA", ""},
+		{"a later branch", runs("ionic", "1.117.5-a-45"), "mlx5_0", Pass, "", ""},
+		{"EFA", transport(rdma.EFA), "mlx5_0", NotApplicable, "", ""},
+		{"not shown", func(m *topo.Machine) { nic(m).Firmware = absent[string]() }, "mlx5_0", NotApplicable, "", ""},
+		{"not seen", func(m *topo.Machine) { denied(&nic(m).Firmware) }, "mlx5_0", Unknown, "may not be read", ""},
+	})
+	for _, f := range firmwareFaults() {
+		if len(f.Drivers) == 0 || f.From == "" || f.Until == "" || f.Name == "" || f.Fault == "" || f.Mended == "" || !strings.HasPrefix(f.Source, "https://") || older(f.Until, f.From) {
+			t.Errorf("%+v", f)
+		}
+		if f.covers(f.Drivers[0], f.Mended) || !f.covers(f.Drivers[0], f.Until) {
+			t.Errorf("%s: covers what mends it, or not its own end", f.Name)
+		}
+	}
+}
+
+// The cases are those of NCCL's documentation of NCCL_IB_HCA.
+func TestNCCLTakes(t *testing.T) {
+	for _, c := range []struct {
+		spec, device string
+		port         int
+		want         bool
+	}{
+		{"", "mlx5_0", 1, true}, {"mlx5", "mlx5_0", 1, true}, {"mlx5", "ibp0", 1, false},
+		{"=mlx5_0:1,mlx5_1:1", "mlx5_0", 1, true}, {"=mlx5_0:1,mlx5_1:1", "mlx5_0", 2, false}, {"=mlx5_1", "mlx5_10", 1, false},
+		{"mlx5_1", "mlx5_10", 1, true}, {"^mlx5_3,mlx5_4", "mlx5_3", 1, false}, {"^mlx5_3", "mlx5_0", 1, true}, {"^=mlx5_1", "mlx5_10", 1, true},
+	} {
+		if got := ncclTakes(c.spec, c.device, c.port); got != c.want {
+			t.Errorf("NCCL_IB_HCA=%s takes %s:%d: %v", c.spec, c.device, c.port, got)
+		}
+	}
+}
+
 func TestRDMAOtherNICs(t *testing.T) {
 	storage := func(change func(*rdma.Device)) func(*topo.Machine) {
 		return secondNIC(func(d *rdma.Device) {
@@ -227,9 +279,17 @@ func TestRDMAOtherNICs(t *testing.T) {
 			change(d)
 		})
 	}
+	hca := func(spec string) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			m.QoS.Job.V = append(m.QoS.Job.V, qos.Setting{Name: "NCCL_IB_HCA", Value: spec, Source: "/etc/nccl.conf"})
+		}
+	}
 	runCases(t, "rdma-other-nics", []verdictCase{
 		{"none", nil, "node", Pass, "every active NIC", ""},
 		{"storage", storage(func(*rdma.Device) {}), "node", Info, "mlx5_1 (25 Gb/s); name those for GPUs: NCCL_IB_HCA==mlx5_0", ""},
+		{"a job names its own", all2(storage(func(*rdma.Device) {}), hca("=mlx5_0")), "node", Pass, "NCCL_IB_HCA==mlx5_0 (/etc/nccl.conf) names those for GPUs", ""},
+		{"a job takes all", all2(storage(func(*rdma.Device) {}), hca("mlx5")), "node", Warn, "takes in mlx5_1 (25 Gb/s), which is no GPU's", "NCCL_IB_HCA==mlx5_0"},
+		{"a job leaves out a GPU's", all2(storage(func(*rdma.Device) {}), hca("=mlx5_1")), "node", Warn, "leaves out mlx5_0", ""},
 		{"storage, down", storage(func(d *rdma.Device) { d.Ports[0].State.V = "DOWN" }), "node", Pass, "", ""},
 		{"no NIC of a GPU's", func(m *topo.Machine) { m.RDMA.Devices = nil }, "node", NotApplicable, "", ""},
 		{"not seen", storage(func(d *rdma.Device) { denied(&d.Ports[0].State) }), "node", Unknown, "may not be read", ""},
