@@ -70,6 +70,7 @@ func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pc
 	for _, p := range c.ports {
 		p.setDCB(a.dcb, &c.files)
 		p.setAnswers(&a)
+		p.setNVConfig(&a)
 		p.setECN(&c.files)
 		p.setToS(&c.files)
 		c.setLAG(p)
