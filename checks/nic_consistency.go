@@ -131,11 +131,15 @@ func evalConsistency(c *Case) {
 	}
 	var odd []string
 	compared, grave, majority := 0, false, true
+	var unseen []func() // what must be seen and was not, neither here nor on a sibling
 	for _, leg := range own {
 		for _, l := range likenesses {
 			d, seen := c.compare(l, leg, all)
-			if seen {
+			switch mine := l.of(&c.Machine.QoS, leg.Leg); {
+			case seen:
 				compared++
+			case l.needed && mine.State != fact.Unsupported && mine.State != fact.Known:
+				unseen = append(unseen, func() { Need(c, l.name+" of "+leg.ID, mine, leg.Leg.NetDir) })
 			}
 			if d.mine == "" {
 				continue
@@ -145,6 +149,11 @@ func evalConsistency(c *Case) {
 			c.Row(l.name+" of "+leg.ID, d.mine, d.source)
 			c.Want("%s", d.theirs)
 			c.Fix(c.alignFix(l, leg.Leg, d.like[0].Leg)...)
+		}
+	}
+	if odd == nil && transport == rdma.RoCE {
+		for _, say := range unseen {
+			say()
 		}
 	}
 	switch {
