@@ -25,6 +25,7 @@ type sourceOptions struct {
 	Root    string
 	From    string
 	Timeout time.Duration
+	MST     bool // also ask mstconfig on a live machine
 	record  bool // remember what is read, for check --record
 }
 
@@ -37,6 +38,10 @@ func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	f.StringVar(&o.From, "from", "", "read the recording in `FILE`, made with 'gdrcheck snapshot'")
 	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "longest time to collect; what is not told by then counts as unknown")
 	must(cmd.MarkFlagDirname("root"))
+}
+
+func addMSTFlag(cmd *cobra.Command, o *sourceOptions) {
+	cmd.Flags().BoolVar(&o.MST, "mst", false, "also ask mstconfig, where it is installed, for the non-volatile settings of NVIDIA's NICs; takes a second a NIC")
 }
 
 func (o *sourceOptions) validate(cmd *cobra.Command) error {
@@ -143,6 +148,9 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	}
 	if !src.live {
 		want = collect.All()
+	}
+	if src.live {
+		want.NeedMST = o.MST
 	}
 	want.Origin, want.CollectedAt, want.Timeout = src.origin, src.collectedAt, o.Timeout
 	// A test double knows of GPUs that the PCI tree has not.
