@@ -25,6 +25,7 @@ type sourceOptions struct {
 	Root    string
 	From    string
 	Timeout time.Duration
+	MST     bool // also ask mstconfig on a live machine
 	record  bool // remember what is read, for check --record
 	// Probe registers memory of idle GPUs with RDMA devices; Force, of all GPUs.
 	Probe, Force bool
@@ -49,6 +50,10 @@ func addProbeFlags(cmd *cobra.Command, o *sourceOptions) {
 	f := cmd.Flags()
 	f.BoolVar(&o.Probe, "probe", false, "also register memory of each idle GPU with each RDMA device, without traffic: a CUDA context on each, 0.5 GB for a moment")
 	f.BoolVar(&o.Force, "force", false, "with --probe, take GPUs that are in use, too")
+}
+
+func addMSTFlag(cmd *cobra.Command, o *sourceOptions) {
+	cmd.Flags().BoolVar(&o.MST, "mst", false, "also ask mstconfig, where it is installed, for the non-volatile settings of NVIDIA's NICs; takes a second a NIC")
 }
 
 func (o *sourceOptions) validate(cmd *cobra.Command) error {
@@ -170,6 +175,9 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 		want.Probe = collect.ProbeForced
 	case o.Probe:
 		want.Probe = collect.ProbeIdle
+	}
+	if src.live {
+		want.NeedMST = o.MST
 	}
 	want.Origin, want.CollectedAt, want.Timeout = src.origin, src.collectedAt, o.Timeout
 	// A test double knows of GPUs that the PCI tree has not.

@@ -47,6 +47,9 @@ const (
 	AskLimits       = "limits"  // args: none; Data: host.Limits for subject "self"
 	AskSymbols      = "symbols" // args: names of kernel functions; Data: bool for each, whether the kernel has it
 	AskKernelLog    = "kmsg"    // args: none; Data: host.KernelLog for subject "system"
+	AskEnviron      = "environ" // args: none; Data: qos.Environ for subject "self"
+	AskLLDP         = "lldp"    // args: network interfaces; Data: qos.Neighbour for each
+	AskMST          = "mst"     // args: PCI addresses; Data: []qos.NVSetting for each
 	AskDCB          = "dcb"     // args: network interfaces; Data: qos.DCB for each
 	AskEthtool      = "ethtool" // args: network interfaces; Data: qos.Ethtool for each
 	AskStats        = "stats"   // args: network interfaces; Data: []qos.Stat for each
@@ -55,7 +58,7 @@ const (
 )
 
 // PerSubject are the questions whose subjects are their arguments.
-var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink}
+var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink, AskLLDP, AskMST}
 
 // Entry is one name in a directory.
 type Entry struct {
