@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"internal/nvml":    facts,
 	"internal/cuda":    facts,
 	"internal/netif":   facts,
-	"internal/worker":  append([]string{"perftest", "topo", "rdma/verbs", "internal/mem", "internal/nvml", "internal/cuda", "internal/netif"}, facts...),
+	"internal/worker":  append([]string{"perftest", "topo", "rdma/verbs", "internal/mem", "internal/gdrcopy", "internal/nvml", "internal/cuda", "internal/netif"}, facts...),
 
 	"cmd/gdrcheck": append([]string{"report", "checks", "perftest", "topo", "internal/collect", "internal/worker"}, facts...),
 

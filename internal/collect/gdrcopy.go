@@ -12,8 +12,13 @@ import (
 )
 
 // gdrcopies tries GDRCopy on each NVIDIA GPU, in the order of the machine's.
-// Without gdrdrv there is nothing to try, and no GPU is disturbed for it.
+// Without gdrdrv there is nothing to try, and no GPU is disturbed for it. nil:
+// nobody asked, now or when the recording was made.
 func gdrcopies(ctx context.Context, src fact.Source, m *topo.Machine, probe Probe) []fact.Value[gpu.GDRCopyProbe] {
+	// Without a GPU: whether it is tried at all, for recordings to tell.
+	if _, err := src.Ask(ctx, fact.AskGDRCopy); errors.Is(err, fact.ErrNotCollected) {
+		return nil
+	}
 	out := make([]fact.Value[gpu.GDRCopyProbe], len(m.GPU.GPUs))
 	for i := range m.GPU.GPUs {
 		g := &m.GPU.GPUs[i]

