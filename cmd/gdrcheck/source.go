@@ -26,6 +26,8 @@ type sourceOptions struct {
 	From    string
 	Timeout time.Duration
 	record  bool // remember what is read, for check --record
+
+	measured measured // what a recording holds of measurements
 }
 
 const defaultTimeout = 20 * time.Second
@@ -155,6 +157,11 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	}
 	m := collect.Machine(ctx, facts, want)
 	m.Simulated = m.Simulated || src.simulated
+	if r, ok := src.Source.(*fact.Recording); ok && r.Asked(fact.AskMeasured) {
+		if o.measured, err = recordedPerf(ctx, facts); err != nil {
+			return nil, nil, usagef("cannot read %s: %w", o.From, err)
+		}
+	}
 	if rec != nil {
 		rec.SetOrigin(m.Origin, m.Simulated)
 		lost := map[string]string{}
