@@ -75,11 +75,14 @@ func dscpMap(_ *qos.Facts, p *qos.Port) fact.Value[string] {
 func marksOf(f *qos.Facts, p *qos.Port) fact.Value[string] {
 	var all []string
 	for _, m := range f.Marks(p) {
-		tos, ok := m.ToS.Get()
-		if !ok {
+		text := "?"
+		switch tos, ok := m.ToS.Get(); {
+		case ok:
+			text = strconv.Itoa(tos)
+		case m.ToS.State != fact.Unsupported:
 			return fact.As(m.ToS, "")
 		}
-		all = append(all, strconv.Itoa(tos))
+		all = append(all, text)
 	}
 	return fact.Of(strings.Join(all, ", "), "the marks of each program")
 }

@@ -10,26 +10,50 @@ import (
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
-// eachResult has every measurement as a subject.
-func eachResult(n *Node) []Subject {
-	var out []Subject
-	for _, r := range n.Results {
-		out = append(out, resultSubject(r))
-	}
-	return out
+// eachResult has the measurements of some kinds as subjects. That a TCP
+// connection did not come up says nothing about RDMA: a comparison tells of it.
+func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
+	return results(func(r *perftest.Result) bool {
+		return slices.Contains(measures, r.Plan.Measure) && (r.Plan.Route != perftest.RouteTCP || r.Failure == nil)
+	})
 }
 
 // eachAlone has the measurements of one kind as subjects that ran with no other
-// at the same time: those that did may have had to share what they need.
+// at the same time: those that did may have had to share what they need. It
+// leaves out what went through host memory, whose speed has no threshold of its own.
 func eachAlone(m perftest.Measure) func(*Node) []Subject {
+	return results(func(r *perftest.Result) bool { return r.Plan.Measure == m && direct(r) && r.Together == 0 })
+}
+
+func direct(r *perftest.Result) bool {
+	return r.Plan.Route == perftest.RouteDirect || r.Plan.Route == ""
+}
+
+func results(want func(*perftest.Result) bool) func(*Node) []Subject {
 	return func(n *Node) []Subject {
-		return slices.DeleteFunc(eachResult(n), func(s Subject) bool { return s.Result.Plan.Measure != m || s.Result.Together > 0 })
+		var out []Subject
+		times := map[string]int{}
+		for _, r := range n.Results {
+			if !want(r) {
+				continue
+			}
+			s := resultSubject(r)
+			if times[s.ID]++; times[s.ID] > 1 {
+				s.ID = fmt.Sprintf("%s (%d)", s.ID, times[s.ID])
+			}
+			out = append(out, s)
+		}
+		return out
 	}
 }
 
 func resultSubject(r *perftest.Result) Subject {
 	ports := resultPorts(r)
-	words := append([]string{string(r.Plan.Operation), string(r.Plan.Measure)}, ports...)
+	words := []string{string(r.Plan.Operation), string(r.Plan.Measure)}
+	if !direct(r) {
+		words = append(words, string(r.Plan.Route))
+	}
+	words = append(words, ports...)
 	if r.Reverse {
 		words = append(words, "from the other node")
 	}

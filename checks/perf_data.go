@@ -1,6 +1,10 @@
 package checks
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
 
 var perfData = Check{
 	ID: "perf-data", Title: "measurements come to their end, and data arrives as it was sent", Area: AreaPerf, Severity: SeverityError,
@@ -12,7 +16,7 @@ var perfData = Check{
 		"Turn ACS redirection, IOMMU translation and relaxed ordering off, one by one, and measure again",
 	},
 	Refs:     []string{"https://docs.kernel.org/PCI/pcieaer-howto.html"},
-	Subjects: eachResult,
+	Subjects: eachResult(perftest.Bandwidth, perftest.Latency),
 	Eval:     evalPerfData,
 }
 

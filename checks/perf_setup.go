@@ -1,6 +1,10 @@
 package checks
 
-import "syscall"
+import (
+	"syscall"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
 
 var perfSetup = Check{
 	ID: "perf-setup", Title: "both ends of a measurement can be opened and connected", Area: AreaPerf, Severity: SeverityError,
@@ -12,7 +16,7 @@ var perfSetup = Check{
 		"https://docs.kernel.org/infiniband/user_verbs.html",
 		"https://github.com/linux-rdma/rdma-core",
 	},
-	Subjects: eachResult,
+	Subjects: eachResult(perftest.Bandwidth, perftest.Latency),
 	Eval:     evalPerfSetup,
 }
 

@@ -148,7 +148,7 @@ func parsePolicy(text []byte) (*Policy, error) {
 
 func yamlError(err error) error {
 	if ye, ok := errors.AsType[yaml.Error](err); ok {
-		if t := ye.GetToken(); t != nil && t.Position != nil {
+		if t := ye.GetToken(); t != nil {
 			return &PolicyError{Line: t.Position.Line, Column: t.Position.Column, Message: ye.GetMessage()}
 		}
 		return &PolicyError{Message: ye.GetMessage()}
@@ -158,7 +158,7 @@ func yamlError(err error) error {
 
 func faultAt(n ast.Node, format string, args ...any) error {
 	e := &PolicyError{Message: fmt.Sprintf(format, args...)}
-	if t := n.GetToken(); t != nil && t.Position != nil {
+	if t := n.GetToken(); t != nil {
 		e.Line, e.Column = t.Position.Line, t.Position.Column
 	}
 	return e

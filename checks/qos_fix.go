@@ -99,7 +99,8 @@ func (c *Case) fixValues(leg *qos.Port, priority int) map[string]string {
 
 // fillFix are the driver's lines for the settings, with the values in them.
 func fillFix(leg *qos.Port, values map[string]string, settings ...string) []string {
-	table, ok := qosFixes()[leg.NetDriver.Or("")]
+	name, _, _ := strings.Cut(leg.NetDriver.Or(""), ".") // a subfunction's is mlx5_core.sf
+	table, ok := qosFixes()[name]
 	if !ok {
 		table = qosFixes()[otherDriver]
 	}

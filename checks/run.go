@@ -95,7 +95,7 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 // the embedded thresholds or in the options.
 func NewNode(m *topo.Machine, opt Options) (*Node, error) {
 	g := topo.New(m)
-	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m, g), Policy: opt.Policy, chosenPreset: opt.preset()}
+	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m), Policy: opt.Policy, chosenPreset: opt.preset()}
 	if _, err := presets(); err != nil {
 		return nil, err
 	}
@@ -245,8 +245,8 @@ func evalOrder(list []Check) []int {
 			return
 		}
 		seen[list[i].ID] = true
-		for _, id := range list[i].DependsOn {
-			if j := slices.IndexFunc(list, func(c Check) bool { return c.ID == id }); j >= 0 {
+		for j := range list {
+			if slices.Contains(list[i].DependsOn, list[j].ID) {
 				visit(j)
 			}
 		}

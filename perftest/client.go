@@ -118,6 +118,7 @@ type Request struct {
 	Local Local // at this end
 	// Device is the server's, as "mlx5_0" or "mlx5_0/1"; empty: it chooses.
 	Device string
+	Memory MemoryAsk // the server's
 	// Reverse makes the server the initiator.
 	Reverse  bool
 	Progress func(Progress)
@@ -152,7 +153,7 @@ func (s *Session) Run(r Request) (*Result, error) {
 	}
 	c, timing := s.link, s.end.Timing
 	before := s.end.readCounters(c.ctx, r.Local, timing)
-	err := c.send(message{Test: &test{ID: id, Plan: r.Plan, Side: side.other(), Device: r.Device, Simulated: s.end.Simulated}})
+	err := c.send(message{Test: &test{ID: id, Plan: r.Plan, Side: side.other(), Device: r.Device, Memory: r.Memory, Simulated: s.end.Simulated}})
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +168,7 @@ func (s *Session) Run(r Request) (*Result, error) {
 		end.NewEngine = func() Engine { return r.Pass.Engine(s.end.NewEngine()) }
 	}
 	result, err := end.runTest(c, id, side, r.Plan, r.Local, before, r.Progress)
-	result.Simulated = s.end.Simulated || m.Accept.Simulated
+	result.Simulated = result.Simulated || s.end.Simulated || m.Accept.Simulated
 	if err != nil {
 		s.link.farewell(s.ctx, err)
 	}

@@ -55,6 +55,8 @@ type test struct {
 	// Device is the one that the server is to use, as "mlx5_0" or "mlx5_0/1";
 	// empty: the server chooses.
 	Device string `json:"device,omitempty"`
+	// Memory is what its memory is to be.
+	Memory MemoryAsk `json:"memory,omitzero"`
 	// Simulated: the client moves no data over RDMA.
 	Simulated bool `json:"simulated,omitempty"`
 }
@@ -201,7 +203,7 @@ func (m *message) check() error {
 		if m.Test.Side != Initiator && m.Test.Side != Responder {
 			return fmt.Errorf("no side %q", m.Test.Side)
 		}
-		return short(m.Test.Device) // the plan is judged by the server, with an answer
+		return short(m.Test.Device, m.Test.Memory.Memory, m.Test.Memory.GPU) // the plan is judged by the server, with an answer
 	case m.Step != nil:
 		return m.Step.check()
 	case m.Finished != nil:
@@ -346,7 +348,7 @@ func (d *DataCheck) check() error {
 }
 
 func (c *SideCounters) check() error {
-	if len(c.Watched) > maxText || len(c.Moved) > maxText {
+	if len(c.Watched) > maxText || len(c.Moved) > maxText || len(c.Priorities) > qos.PriorityCount {
 		return errors.New("too many counters")
 	}
 	for _, d := range c.Moved {

@@ -36,6 +36,9 @@ func (e Endpoint) public() Endpoint {
 	return e
 }
 
+// simulated says whether a test double stood for a part of this end.
+func (e Endpoint) simulated() bool { return e.Double != "" || e.Memory.Double != "" }
+
 // QP is one queue pair.
 type QP struct {
 	Number uint32 `json:"number"`

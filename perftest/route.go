@@ -24,7 +24,7 @@ func (p Plan) Through(r Route) Plan {
 		p.ChunkBytes, p.Chunks = 0, 0
 		return p
 	}
-	if p.Chunks == 0 {
+	if p.Chunks == 0 && p.ChunkBytes == 0 {
 		p.ChunkBytes, p.Chunks = DefaultChunkBytes, DefaultChunks
 	}
 	p.QPs, p.PostList, p.CQModeration, p.InlineBytes, p.Events = 1, 1, 0, 0, false

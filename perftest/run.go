@@ -86,6 +86,7 @@ func (r *runner) run(ctx context.Context, l Local, progress func(Progress)) erro
 	if r.side == Responder {
 		r.result.Initiator, r.result.Responder = r.result.Responder, r.result.Initiator
 	}
+	r.result.Simulated = ours.simulated() || theirs.Endpoint.simulated()
 	r.result.MTUBytes = MTU(r.result.Plan, ours, *theirs.Endpoint)
 	if r.result.Plan.Route != RouteTCP {
 		r.result.Scope = scope(ours, *theirs.Endpoint)

@@ -28,9 +28,9 @@ const (
 // wants several at the same time opens a session for each.
 type Server struct {
 	End
-	// Local decides where a test runs at this side; device is what the client
-	// asks for, and may be empty.
-	Local func(ctx context.Context, device string) (Local, error)
+	// Local decides where a test runs at this side; device and memory are what
+	// the client asks for, and may be empty.
+	Local func(ctx context.Context, device string, memory MemoryAsk) (Local, error)
 	// Once ends Serve after the first client that ran a test.
 	Once bool
 	// Log is told what happens; it may be called by several goroutines.
@@ -296,7 +296,7 @@ func (s *Server) next(c *link, peer string) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	result.Simulated = s.Simulated || t.Simulated
+	result.Simulated = result.Simulated || s.Simulated || t.Simulated
 	s.log(Event{Peer: peer, Port: port, Result: result})
 	return true, nil
 }
@@ -343,9 +343,13 @@ func (s *Server) local(ctx context.Context, t *test) (Local, error) {
 	if total := time.Duration(p.DurationNs) * time.Duration(len(p.SizesBytes)); total > s.MaxDuration {
 		return Local{}, fmt.Errorf("the test would take %s, and the server gives %s", total, s.MaxDuration)
 	}
-	return bounded(ctx, "looking for the device", s.timing.Step, s.timing.Grace, func(ctx context.Context) (Local, error) {
-		return s.Local(ctx, t.Device)
+	l, err := bounded(ctx, "looking for the device", s.timing.Step, s.timing.Grace, func(ctx context.Context) (Local, error) {
+		return s.Local(ctx, t.Device, t.Memory)
 	})
+	if err == nil && p.Polls() && OnGPU(l.Memory) {
+		return l, errors.New("the server's memory is a GPU's, which no CPU can poll for a write's latency: measure --op write_imm")
+	}
+	return l, err
 }
 
 // sameHost says whether both ends are on one node, as far as addresses tell.

@@ -21,7 +21,7 @@ func NewPerf(results []*perftest.Result, rails []perftest.RailPair, o checks.Out
 		Verdict: o.Verdict, ExitCode: o.ExitCode,
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
 		Results:  append([]*perftest.Result{}, results...),
-		Rails:    rails,
+		Rails:    rails, Comparisons: perftest.Compare(results),
 	}
 	doc.Simulated = simulated(results)
 	return doc
@@ -29,7 +29,7 @@ func NewPerf(results []*perftest.Result, rails []perftest.RailPair, o checks.Out
 
 func simulated(results []*perftest.Result) bool {
 	return slices.ContainsFunc(results, func(r *perftest.Result) bool {
-		return r.Simulated || r.Initiator.Double != "" || r.Responder.Double != ""
+		return r.Simulated
 	})
 }
 
@@ -37,16 +37,17 @@ func simulated(results []*perftest.Result) bool {
 func PerfTable(w io.Writer, doc *Perf, s Style) error {
 	p := &page{Style: s}
 	if doc.Simulated {
-		p.para("", "A test double stood for libibverbs: the figures say nothing about a machine.")
+		p.para("", "Simulated: "+doubles(doc.Results)+" stood for the real thing. The figures say nothing about a machine.")
 		p.line("")
 	}
 	if doc.Rails != nil {
 		p.rails(doc.Rails, doc.Results)
 		p.blank()
 	}
-	if doc.Rails == nil || s.Verbose {
+	p.comparisons(doc)
+	if p.Verbose || doc.Rails == nil && len(doc.Comparisons) == 0 { // else the tables hold their figures
 		for i, r := range doc.Results {
-			if i > 0 {
+			if i > 0 || len(doc.Comparisons) > 0 {
 				p.line("")
 			}
 			p.perf(r)
@@ -61,8 +62,10 @@ func (p *page) perf(r *perftest.Result) {
 	p.line(p.paint(bold, clean(perfTitle(&r.Plan))))
 	p.perfEnd("from ", r.Initiator)
 	p.perfEnd("to   ", r.Responder)
-	if r.Scope != "" {
-		p.para("  note ", r.Scope)
+	for _, n := range append(r.Notes, r.Scope) {
+		if n != "" {
+			p.para("  note ", n)
+		}
 	}
 	switch {
 	case len(r.Steps) == 0:
@@ -93,7 +96,7 @@ func (p *page) perfVerdict(doc *Perf) {
 			}
 		}
 	}
-	p.notes(doc.Findings)
+	p.notes(groups)
 	p.blank()
 	if doc.Rails == nil {
 		p.each(groups, checks.Pass)
@@ -108,6 +111,9 @@ func (p *page) perfVerdict(doc *Perf) {
 }
 
 func perfTitle(p *perftest.Plan) string {
+	if p.Route != perftest.RouteDirect && p.Route != "" {
+		return routeTitle(p)
+	}
 	parts := []string{fmt.Sprintf("%s %s, %s", p.Operation, p.Measure, p.Transport)}
 	if p.Measure == perftest.Bandwidth {
 		parts = append(parts, fmt.Sprintf("%d QP, depth %d", p.QPs, p.Depth))
@@ -125,7 +131,10 @@ func (p *page) perfEnd(label string, e perftest.Endpoint) {
 	if e.Device == "" {
 		return
 	}
-	text := fmt.Sprintf("%s port %d, MTU %d", e.Device, e.Port, e.MTUBytes)
+	text := fmt.Sprintf("%s port %d", e.Device, e.Port)
+	if e.MTUBytes > 0 {
+		text += fmt.Sprintf(", MTU %d", e.MTUBytes)
+	}
 	if e.GIDReason != "" {
 		text += ", GID " + e.GIDReason
 	}
@@ -138,10 +147,47 @@ func (p *page) perfEnd(label string, e perftest.Endpoint) {
 	if e.NUMANode >= 0 {
 		text += fmt.Sprintf(", memory on node %d", e.NUMANode)
 	}
+	if perftest.OnGPU(e.Memory.Kind) {
+		text += "; " + memoryText(&e.Memory)
+	}
 	p.para("  "+label, text)
+	for _, a := range e.Memory.Failed {
+		p.para("       ", fmt.Sprintf("not by %s: %s", a.Way, a.Failure.Error()))
+	}
 	for _, n := range e.Notes {
 		p.para("       ", n)
 	}
+}
+
+// doubles names the test doubles that took part.
+func doubles(results []*perftest.Result) string {
+	var names []string
+	for _, r := range results {
+		for _, path := range []string{r.Initiator.Double, r.Initiator.Memory.Double, r.Responder.Double, r.Responder.Memory.Double} {
+			if path != "" && !slices.Contains(names, path) {
+				names = append(names, path)
+			}
+		}
+	}
+	if names == nil {
+		return "a test double"
+	}
+	return strings.Join(names, ", ")
+}
+
+// memoryText says whose memory it is and how the NIC got at it.
+func memoryText(b *perftest.Buffer) string {
+	text := b.Kind + " memory"
+	if g := b.GPU; g != nil {
+		text += fmt.Sprintf(" of GPU%d (%s)", g.Index, g.Addr)
+		if g.Path != "" {
+			text += ", path " + string(g.Path)
+		}
+	}
+	if b.Way != "" {
+		text += ", registered by " + string(b.Way)
+	}
+	return text
 }
 
 func (p *page) bandwidths(r *perftest.Result) {

@@ -74,7 +74,8 @@ func NewQoS(m *topo.Machine, n *checks.Node, version string) *QoS {
 func marksOf(m *topo.Machine, leg *qos.Port) []QoSMark {
 	var out []QoSMark
 	for _, mark := range m.QoS.Marks(leg) {
-		q := QoSMark{Program: mark.Program, ToS: mark.ToS, From: mark.From, Chosen: mark.Chosen}
+		q := QoSMark{Program: mark.Program, ToS: mark.ToS, From: mark.From, Chosen: mark.Chosen,
+			Priority: fact.As(mark.ToS, 0), Lossless: fact.As(mark.ToS, false), Buffer: fact.As(mark.ToS, 0)}
 		if tos, ok := mark.ToS.Get(); ok {
 			path := leg.PathOf(tos)
 			q.DSCP, q.Priority, q.Lossless, q.Buffer = &path.DSCP, path.Priority, path.Lossless, path.Buffer

@@ -41,8 +41,10 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 		}
 	}
 	p.waivers(doc.Rules.Waivers, waived)
-	p.notes(open)
+	rest, aside := p.aside(groups)
+	p.notes(rest)
 	p.blank()
+	p.folded(aside, checks.Info, "noted")
 	p.folded(groups, checks.Pass, "passed")
 	p.folded(groups, checks.Blocked, "not judged, since another check failed first")
 	p.folded(groups, checks.NotApplicable, "not applicable here")
@@ -258,10 +260,10 @@ func isCommand(text string) bool {
 	}, first)
 }
 
-func (p *page) notes(findings []checks.Finding) {
-	if slices.ContainsFunc(findings, func(f checks.Finding) bool { return f.Verdict == checks.Info }) {
+func (p *page) notes(groups []findingGroup) {
+	if slices.ContainsFunc(groups, func(g findingGroup) bool { return g.verdict == checks.Info }) {
 		p.blank()
-		p.each(group(findings), checks.Info)
+		p.each(groups, checks.Info)
 	}
 }
 
@@ -279,6 +281,19 @@ func (p *page) each(groups []findingGroup, v checks.Verdict) {
 			p.para(p.paint(marks[v].ink, p.mark(v))+" ", fmt.Sprintf("%s, %s: %s", g.check, few(names), same[0].Message))
 		}
 	}
+}
+
+// aside tells the notes that explain no mark in a ladder from all else. On a healthy
+// node they would be in the way: without Verbose they are folded.
+func (p *page) aside(groups []findingGroup) (rest, aside []findingGroup) {
+	for _, g := range groups {
+		if !p.Verbose && g.verdict == checks.Info && g.findings[0].Rung == checks.RungNone {
+			aside = append(aside, g)
+		} else {
+			rest = append(rest, g)
+		}
+	}
+	return rest, aside
 }
 
 // folded draws the findings of one verdict as a line, and with Verbose one by one.

@@ -70,6 +70,9 @@ type nodeTest struct {
 func (b *perfBackend) measureNode(ctx context.Context, s *streams, m *topo.Machine, o nodePerf, limits checks.Thresholds) measured {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Budget, errBudget)
 	defer cancel()
+	b.mu.Lock()
+	b.last, b.at = m, time.Now() // counters are looked for in it
+	b.mu.Unlock()
 	t := &nodeTest{
 		backend: b, machine: m, graph: topo.New(m), nodePerf: o, busyBytesPerSec: limits.PerfBusyBytesPerSec,
 		bar: newGroupProgress(s), start: time.Now(),

@@ -39,7 +39,7 @@ func nodeDouble(t *testing.T, traffic map[string]uint64, before func(ctx context
 	count := map[string]uint64{}
 	return &perfBackend{
 		newEngine: func() perftest.Engine { return &perfdouble.Engine{Dir: dir, Any: true, Before: before} },
-		read: func(_ context.Context, device string, _ int) []rdma.Counter {
+		read: func(_ context.Context, device string, _ int, _ []string) []rdma.Counter {
 			mu.Lock()
 			defer mu.Unlock()
 			if traffic == nil {

@@ -21,7 +21,7 @@ It loads the ports that it is given: do not run it beside a job.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil))
+	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil), newPerfCompareCommand(s, nil))
 	return cmd
 }
 
@@ -43,10 +43,11 @@ func newPerfLoopbackCommand(s *streams, runF func(context.Context, *loopbackOpti
 PCIe, memory and driver are measured, not cable and switch.`,
 		Example: `  gdrcheck perf loopback --dev mlx5_0
   gdrcheck perf loopback --dev mlx5_0 --peer-dev mlx5_1 --op write,read --bidirectional
-  gdrcheck perf loopback --dev mlx5_0 --measure bandwidth --size 1K:8M -o json`,
+  gdrcheck perf loopback --dev mlx5_0 --measure bandwidth --size 1K:8M -o json
+  gdrcheck perf loopback --dev mlx5_0 --mem cuda --peer-mem host --op write,read`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.Plan.Local.Device == "" {
+			if opts.Plan.Local.Device == "" && opts.Plan.needsDevice() {
 				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
 			}
 			if err := opts.Plan.validate(cmd); err != nil {
@@ -65,6 +66,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
 	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
 	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same, or the first active one of --peer-dev)")
+	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the other end's memory (default: as --mem and --gpu)")
 	return cmd
 }
 
@@ -77,12 +79,12 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 	}
 	at := time.Now().UTC()
 	var results []*perftest.Result
-	for _, p := range opts.Plan.Plans {
-		r, err := measureLoopback(ctx, opts.IO, p, a, b)
+	for _, p := range adaptPlans(opts.Plan.Plans, perftest.OnGPU(a.Memory) || perftest.OnGPU(b.Memory)) {
+		r, err := measureLoopback(ctx, opts.IO, p.Plan, a, b)
 		if err != nil {
 			return err
 		}
-		results = append(results, r)
+		results = append(results, noted(r, p.Note))
 	}
 	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
 }
@@ -100,7 +102,10 @@ func (o *loopbackOptions) ends(ctx context.Context) (a, b perftest.Local, err er
 	if o.PeerPort != 0 {
 		peer.Local.Port, peer.portGiven = o.PeerPort, true
 	}
-	if o.PeerDevice != "" || o.PeerPort != 0 {
+	if o.Plan.PeerMemory != (perftest.MemoryAsk{}) {
+		peer.Memory = o.Plan.PeerMemory
+	}
+	if o.PeerDevice != "" || o.PeerPort != 0 || peer.Memory != o.Plan.Memory {
 		b, err = peer.place(ctx)
 	}
 	b.Place++ // the next CPU: two loops on one would take turns
@@ -128,13 +133,21 @@ func (l loopback) run(ctx context.Context, p perftest.Plan, first perftest.Engin
 	if err != nil {
 		return r, err
 	}
-	r.Simulated = l.backend.simulated
+	r.Simulated = r.Simulated || l.backend.simulated
 	r.Limits = map[perftest.Side]perftest.Limits{perftest.Initiator: l.limits(a), perftest.Responder: l.limits(b)}
 	r.Counters = map[perftest.Side]perftest.SideCounters{
 		perftest.Initiator: perftest.CompareCounters(beforeA, l.backend.counters(ctx, a)),
 		perftest.Responder: perftest.CompareCounters(beforeB, l.backend.counters(ctx, b)),
 	}
 	return r, nil
+}
+
+// noted adds what is to be said of a result; empty: nothing.
+func noted(r *perftest.Result, note string) *perftest.Result {
+	if note != "" {
+		r.Notes = append(r.Notes, note)
+	}
+	return r
 }
 
 // measured is what a command measured; Rails only where it was every port.

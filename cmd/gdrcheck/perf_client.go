@@ -75,6 +75,7 @@ the next one in order. The server needs no option for it.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.TokenFile, "token-file", "", "read the server's token from `FILE` (-: standard input)")
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the server's RDMA `DEVICE`, or DEVICE/PORT (default: the server chooses)")
+	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the server's memory (default: the server chooses)")
 	f.BoolVar(&opts.Reverse, "reverse", false, "the server posts, and this end answers")
 	f.BoolVar(&opts.All, "all", false, "every port with its peer, write and read, there and back, one after another and then all at the same time")
 	f.DurationVar(&opts.Wait, "wait", connectWait, "for a server that is not there yet")
@@ -99,12 +100,13 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 	}
 	defer s.Close()
 	var results []*perftest.Result
-	for i := range opts.Plan.Plans {
-		r, err := opts.measure(s, &opts.Plan.Plans[i], local)
+	kind, _, _ := opts.Plan.PeerMemory.Parse() // it was checked with the flags
+	for _, p := range adaptPlans(opts.Plan.Plans, perftest.OnGPU(local.Memory) || perftest.OnGPU(kind)) {
+		r, err := opts.measure(s, &p.Plan, local)
 		if err != nil {
 			return interrupted(ctx, err)
 		}
-		results = append(results, r)
+		results = append(results, noted(r, p.Note))
 	}
 	_ = s.Close() // before the rest: the server has others to serve
 	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
@@ -113,7 +115,7 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 func (o *perfClientOptions) measure(s *perftest.Session, p *perftest.Plan, l perftest.Local) (*perftest.Result, error) {
 	progress, end := newProgress(o.IO, p)
 	defer end()
-	return s.Run(perftest.Request{Plan: *p, Local: l, Device: o.PeerDevice, Reverse: o.Reverse, Progress: progress})
+	return s.Run(perftest.Request{Plan: *p, Local: l, Device: o.PeerDevice, Memory: o.Plan.PeerMemory, Reverse: o.Reverse, Progress: progress})
 }
 
 // withPort adds the default TCP port to a host without one.

@@ -29,6 +29,7 @@ type perfServerOptions struct {
 	IO        *streams
 	Device    string
 	Port      int
+	Memory    perftest.MemoryAsk
 	Listen    string
 	TokenFile string
 	Once      bool
@@ -54,7 +55,10 @@ runs. It serves one client after another, until it is interrupted.`,
 			if opts.Port != 0 && opts.Device == "" {
 				return usagef("--port is one of a device: which? give --dev, too")
 			}
-			var err error
+			err := checkMemory(opts.Memory, "")
+			if err != nil {
+				return err
+			}
 			if opts.at, err = listenAddress(opts.Listen); err != nil {
 				return err
 			}
@@ -67,6 +71,7 @@ runs. It serves one client after another, until it is interrupted.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.Device, "dev", "", "measure with this RDMA `DEVICE` alone (default: what the client asks for, else the first active one)")
 	f.IntVar(&opts.Port, "port", 0, "its port `NUMBER` (default: the first active one)")
+	addMemoryFlags(cmd, &opts.Memory, "", memoryUsage+" (default: what the client asks for, else host)")
 	f.StringVar(&opts.Listen, "listen", "", fmt.Sprintf("take clients on this `ADDRESS[:PORT]` of the node alone (default: the one of its default route, TCP port %d)", defaultPerfPort))
 	f.StringVar(&opts.TokenFile, "token-file", "", "write the token to `FILE`, for its owner alone, instead of showing it")
 	f.BoolVar(&opts.Once, "once", false, "end after one client")
@@ -89,6 +94,11 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 	if opts.Device != "" {
 		if _, err := perf.device(ctx, opts.device()); err != nil {
 			return deviceError(fmt.Errorf("--dev: %w", err))
+		}
+	}
+	if opts.Memory != (perftest.MemoryAsk{}) {
+		if _, err := opts.local(ctx, "", perftest.MemoryAsk{}); err != nil {
+			return usagef("--mem: %w", err)
 		}
 	}
 	server := &perftest.Server{End: perf.end(perftest.Timing{}), Once: opts.Once, Local: opts.local}
@@ -138,7 +148,7 @@ func (o *perfServerOptions) rails(ctx context.Context) ([]perftest.Rail, error) 
 }
 
 // local decides where a client's test runs.
-func (o *perfServerOptions) local(ctx context.Context, asked string) (perftest.Local, error) {
+func (o *perfServerOptions) local(ctx context.Context, asked string, memory perftest.MemoryAsk) (perftest.Local, error) {
 	l, err := perf.device(ctx, cmp.Or(o.device(), asked))
 	if err != nil {
 		return l, err
@@ -146,7 +156,14 @@ func (o *perfServerOptions) local(ctx context.Context, asked string) (perftest.L
 	if name, port, hasPort := strings.Cut(asked, "/"); asked != "" && (name != l.Device || hasPort && port != strconv.Itoa(l.Port)) {
 		return l, fmt.Errorf("the server was started for %s alone", o.device())
 	}
-	return l, nil
+	switch none := (perftest.MemoryAsk{}); {
+	case memory == none:
+		memory = o.Memory
+	case o.Memory != none && memory != o.Memory:
+		return l, fmt.Errorf("the server was started for memory %s alone", strings.TrimSpace(o.Memory.Memory+" "+o.Memory.GPU))
+	}
+	err = perf.memory(ctx, &l, memory)
+	return l, err
 }
 
 // listenAddress reads ADDRESS or ADDRESS:PORT; empty: the node's own.

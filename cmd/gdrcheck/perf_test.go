@@ -77,7 +77,7 @@ func doubleBackend(dir string) *perfBackend {
 		collect: func(context.Context) (*topo.Machine, error) {
 			return &topo.Machine{Origin: "live", Simulated: true, CollectedAt: time.Now().UTC(), RDMA: rdma.Facts{Devices: devices}}, nil
 		},
-		read: func(context.Context, string, int) []rdma.Counter {
+		read: func(context.Context, string, int, []string) []rdma.Counter {
 			return []rdma.Counter{{Name: "link_downed", Value: fact.Of[uint64](0, "link_downed")}}
 		},
 		subnets:   func(context.Context) map[string][]netip.Prefix { return nil },

@@ -9,6 +9,6 @@ func newRDMACommand(s *streams) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newRDMAQoSCommand(s, nil))
+	cmd.AddCommand(newRDMAQoSCommand(s, nil), newRDMACountersCommand(s, nil))
 	return cmd
 }

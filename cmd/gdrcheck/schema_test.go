@@ -23,7 +23,7 @@ func TestSchema(t *testing.T) {
 		"- {check: policy-gpus, subject: node, reason: x, expires: 2099-01-01}\n- {check: gdrdrv, subject: node, reason: x, expires: 2001-01-01}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, command := range []string{"check", "topo", "rdma qos"} {
+	for _, command := range []string{"check", "topo", "rdma qos", "rdma counters"} {
 		words := strings.Fields(command)
 		schema := compileSchema(t, words[len(words)-1])
 		sources := [][]string{nil, {"--example"}, {"--root", faulty}, {"--root", healthy}, {"--root", without}}

@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	// For tests and benchmarks; nothing of the program imports them.
 	"internal/arch":       {},
 	"internal/lab":        {},
+	"internal/mutate":     {},
 	"internal/topotest":   append([]string{"topo"}, facts...),
 	"internal/facttest":   {"internal/fact"},
 	"internal/perfdouble": {"perftest"},

@@ -44,13 +44,17 @@ const (
 	AskGHW       = "ghw"      // args: none; Data: host.Names for subject "system"
 	AskLimits    = "limits"   // args: none; Data: host.Limits for subject "self"
 	AskSymbols   = "symbols"  // args: names of kernel functions; Data: bool for each, whether the kernel has it
-	AskMeasured  = "measured" // only of recordings; args: none; Data: perftest.RailPair or perftest.Result, as the subject begins
 	AskKernelLog = "kmsg"     // args: none; Data: host.KernelLog for subject "system"
 	AskDCB       = "dcb"      // args: network interfaces; Data: qos.DCB for each
+	AskEthtool   = "ethtool"  // args: network interfaces; Data: qos.Ethtool for each
+	AskStats     = "stats"    // args: network interfaces; Data: []qos.Stat for each
+	AskModules   = "modules"  // args: network interfaces; Data: qos.Module for each
+	AskDevlink   = "devlink"  // args: PCI addresses; Data: qos.Devlink for each
+	AskMeasured  = "measured" // only of recordings; args: none; Data: perftest.RailPair or perftest.Result, as the subject begins
 )
 
 // PerSubject are the questions whose subjects are their arguments.
-var PerSubject = []string{AskFiles, AskRDMAMap, AskVerbs, AskSymbols, AskDCB}
+var PerSubject = []string{AskFiles, AskRDMAMap, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink}
 
 // Entry is one name in a directory.
 type Entry struct {

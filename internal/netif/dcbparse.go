@@ -22,6 +22,19 @@ func need(b []byte, n int, what string) error {
 	return nil
 }
 
+// uint64s reads an array of counts.
+func uint64s(b []byte) ([]uint64, error) {
+	const size = 8
+	if len(b)%size != 0 {
+		return nil, fmt.Errorf("%w: an array of %d bytes", errShort, len(b))
+	}
+	var out []uint64
+	for ; len(b) > 0; b = b[size:] {
+		out = append(out, binary.NativeEndian.Uint64(b))
+	}
+	return out, nil
+}
+
 // parsePFC reads struct ieee_pfc.
 func parsePFC(b []byte) (qos.PFC, error) {
 	const delay, requests, indications, size = 4, 8, 72, 136

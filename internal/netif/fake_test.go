@@ -27,6 +27,9 @@ func (k kernel) nltest(req []netlink.Message) ([]netlink.Message, error) {
 	if no != 0 {
 		return nil, no
 	}
+	if req[0].Header.Flags&netlink.Dump == netlink.Dump {
+		out = append(out, netlink.Message{Header: netlink.Header{Type: netlink.Done, Flags: netlink.Multi}, Data: make([]byte, 4)})
+	}
 	for i := range out {
 		out[i].Header.Sequence, out[i].Header.PID = req[0].Header.Sequence, req[0].Header.PID
 	}

@@ -43,6 +43,10 @@ var asks = map[string]func(*session, []string){
 	fact.AskSymbols:   askSymbols,
 	fact.AskKernelLog: askKernelLog,
 	fact.AskDCB:       askDCB,
+	fact.AskEthtool:   askEthtool,
+	fact.AskStats:     askStats,
+	fact.AskModules:   askModules,
+	fact.AskDevlink:   askDevlink,
 }
 
 func askFiles(s *session, paths []string) {

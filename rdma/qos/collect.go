@@ -30,9 +30,15 @@ type port struct {
 	driver    *driver
 }
 
+// Options says what Collect reads beyond the settings.
+type Options struct {
+	Stats   bool // ethtool -S
+	Modules bool // what the memory of modules says: some milliseconds a port
+}
+
 // Collect reads the settings of the RDMA ports of r. Nothing here fails as a
 // whole: what could not be read says so in its value.
-func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pci.Function) Facts {
+func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pci.Function, opt Options) Facts {
 	c := &collector{src: src, netdevs: map[string]*rdma.NetDev{}, owner: map[pci.Address]string{}, vf: map[pci.Address]bool{}}
 	for i := range r.NetDevs {
 		c.netdevs[r.NetDevs[i].Name] = &r.NetDevs[i]
@@ -54,21 +60,78 @@ func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pc
 		c.files.want(p.files()...)
 	}
 
-	var dcb map[string]DCB
-	var wg sync.WaitGroup
-	wg.Go(func() { c.files.ask(ctx, src) })
-	wg.Go(func() { dcb = askAll[DCB](ctx, src, fact.AskDCB, c.ethernet()) })
-	wg.Wait()
-
-	f := Facts{Ports: make([]Port, len(c.ports))}
-	for i, p := range c.ports {
-		p.setDCB(dcb, &c.files)
+	a := c.ask(ctx, opt)
+	var f Facts
+	for _, p := range c.ports {
+		p.setDCB(a.dcb, &c.files)
+		p.setAnswers(&a)
 		p.setECN(&c.files)
 		p.setToS(&c.files)
 		c.setLAG(p)
-		f.Ports[i] = p.Port
+		f.Ports = append(f.Ports, p.Port)
 	}
 	return f
+}
+
+// answers are the worker's, by network interface or PCI address.
+type answers struct {
+	dcb     map[string]DCB
+	ethtool map[string]Ethtool
+	stats   map[string]fact.Value[[]Stat]
+	devlink map[string]Devlink
+	modules map[string]Module
+}
+
+// ask puts all questions side by side: each has a worker of its own.
+func (c *collector) ask(ctx context.Context, opt Options) answers {
+	var a answers
+	var wg sync.WaitGroup
+	netdevs := c.subjects(func(p *port) string { return p.NetDev })
+	wg.Go(func() { c.files.ask(ctx, c.src) })
+	wg.Go(func() {
+		ethernet := c.subjects(func(p *port) string {
+			if p.transport == rdma.InfiniBand {
+				return ""
+			}
+			return p.NetDev
+		})
+		a.dcb = askAll[DCB](ctx, c.src, fact.AskDCB, ethernet)
+	})
+	wg.Go(func() { a.ethtool = askAll[Ethtool](ctx, c.src, fact.AskEthtool, netdevs) })
+	wg.Go(func() {
+		if opt.Stats {
+			a.stats = askValues[[]Stat](ctx, c.src, fact.AskStats, netdevs)
+		}
+	})
+	wg.Go(func() { a.devlink = askAll[Devlink](ctx, c.src, fact.AskDevlink, c.subjects((*port).address)) })
+	wg.Wait()
+	// Last: the kernel holds a lock while a module answers, for which all
+	// other questions would wait.
+	if opt.Modules {
+		a.modules = askAll[Module](ctx, c.src, fact.AskModules, netdevs)
+	}
+	return a
+}
+
+// subjects are the names that f gives the ports, each once, in order.
+func (c *collector) subjects(f func(*port) string) []string {
+	var out []string
+	seen := map[string]bool{"": true}
+	for _, p := range c.ports {
+		if n := f(p); !seen[n] {
+			seen[n] = true
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// address is that of the function; empty where it is not known.
+func (p *port) address() string {
+	if a, ok := p.PCI.Get(); ok {
+		return a.String()
+	}
+	return ""
 }
 
 // listPorts notes the ways out of each port of a device.
@@ -117,25 +180,9 @@ func (c *collector) add(p port, leg string, d *rdma.Device) {
 	c.ports = append(c.ports, &p)
 }
 
-// ethernet are the network interfaces to ask about, each once, in order.
-func (c *collector) ethernet() []string {
-	var out []string
-	seen := map[string]bool{"": true}
-	for _, p := range c.ports {
-		if !seen[p.NetDev] && p.transport != rdma.InfiniBand {
-			seen[p.NetDev] = true
-			out = append(out, p.NetDev)
-		}
-	}
-	return out
-}
-
 // expand puts the port's own names into a place; empty where one is missing.
 func (p *port) expand(place string) string {
-	net, addr := p.NetDir, ""
-	if a, ok := p.PCI.Get(); ok {
-		addr = a.String()
-	}
+	net, addr := p.NetDir, p.address()
 	if strings.Contains(place, "{net}") && net == "" || strings.Contains(place, "{pci}") && addr == "" {
 		return ""
 	}

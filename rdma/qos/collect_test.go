@@ -146,7 +146,7 @@ func TestECN(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			src := tree(t, tt.driver, tt.files)
 			src.Errors = tt.errs
-			e := Collect(t.Context(), src, oneNIC(t, tt.device, tt.driver, rdma.RoCE), nil).Ports[0].ECN
+			e := Collect(t.Context(), src, oneNIC(t, tt.device, tt.driver, rdma.RoCE), nil, Options{Stats: true}).Ports[0].ECN
 			got := [4]string{shown(e.NP), shown(e.RP), shown(e.CNPDSCP), shown(e.CNPPriority)}
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
@@ -157,7 +157,7 @@ func TestECN(t *testing.T) {
 
 func TestToS(t *testing.T) {
 	r := oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE)
-	tos := Collect(t.Context(), tree(t, "mlx5_core", nil), r, nil).Ports[0].ToS
+	tos := Collect(t.Context(), tree(t, "mlx5_core", nil), r, nil, Options{Stats: true}).Ports[0].ToS
 	const hint = "unsupported: shown only once its directory is made: sudo mkdir /sys/kernel/config/rdma_cm/mlx5_0"
 	if shown(tos.RDMACM) != hint || shown(tos.RDMACMMode) != hint || tos.Forced.State != fact.Absent || tos.TTL.State != fact.Absent {
 		t.Errorf("%+v", tos)
@@ -167,7 +167,7 @@ func TestToS(t *testing.T) {
 		"/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos":  "104\n",
 		"/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode": "RoCE v2\n",
 		"/sys/class/infiniband/mlx5_0/ttl/1/ttl":                      "64\n",
-	}), r, nil).Ports[0].ToS
+	}), r, nil, Options{Stats: true}).Ports[0].ToS
 	want := ToS{
 		Forced:     fact.Of(106, "/sys/class/infiniband/mlx5_0/tc/1/traffic_class"),
 		RDMACM:     fact.Of(104, "/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos"),
@@ -209,7 +209,7 @@ func TestTrustAndZeros(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			src := tree(t, tt.driver, tt.files)
 			src.Answers[fact.AskDCB] = answer(t, tt.dcb)
-			p := Collect(t.Context(), src, oneNIC(t, "dev0", tt.driver, rdma.RoCE), nil).Ports[0]
+			p := Collect(t.Context(), src, oneNIC(t, "dev0", tt.driver, rdma.RoCE), nil, Options{Stats: true}).Ports[0]
 			if shown(p.DCB.Trust) != tt.trust || p.DCB.PFC.State.String() != tt.pfc {
 				t.Errorf("trust %s, PFC %s", shown(p.DCB.Trust), shown(p.DCB.PFC))
 			}
@@ -237,7 +237,7 @@ func TestDCBNotAnswered(t *testing.T) {
 			if tt.answer != nil {
 				src.Answers[fact.AskDCB] = tt.answer
 			}
-			d := Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), nil).Ports[0].DCB
+			d := Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), nil, Options{Stats: true}).Ports[0].DCB
 			if !strings.HasPrefix(shown(d.PFC), tt.want) {
 				t.Errorf("%s", shown(d.PFC))
 			}
@@ -277,7 +277,7 @@ func TestBond(t *testing.T) {
 		"/sys/kernel/debug/mlx5/" + second + "/lag/state":         "active\n",
 		"/sys/kernel/debug/mlx5/" + second + "/lag/port_sel_mode": "hash\n",
 	})
-	f := Collect(t.Context(), src, bond(device("mlx5_bond_0", nicAddr, "bond0")), nil)
+	f := Collect(t.Context(), src, bond(device("mlx5_bond_0", nicAddr, "bond0")), nil, Options{})
 	if len(f.Ports) != 2 || f.Ports[0].NetDev != "ens3" || f.Ports[1].NetDev != "ens4" || f.Ports[1].PCI.V.String() != second {
 		t.Fatalf("%+v", f.Ports)
 	}
@@ -294,7 +294,7 @@ func TestBond(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	two := Collect(t.Context(), src, bond(device("mlx5_0", nicAddr, "bond0"), device("mlx5_1", second, "bond0")), nil)
+	two := Collect(t.Context(), src, bond(device("mlx5_0", nicAddr, "bond0"), device("mlx5_1", second, "bond0")), nil, Options{})
 	if len(two.Ports) != 2 || two.Ports[0].NetDev != "ens3" || two.Ports[1].NetDev != "ens4" {
 		t.Errorf("two devices on one bond: %+v", two.Ports)
 	}
@@ -303,18 +303,18 @@ func TestBond(t *testing.T) {
 // InfiniBand has none of this; a port without an interface and a VF say why.
 func TestNotEthernet(t *testing.T) {
 	src := tree(t, "mlx5_core", ofed("11111111", "11111111"))
-	p := Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.InfiniBand), nil).Ports[0]
+	p := Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.InfiniBand), nil, Options{Stats: true}).Ports[0]
 	if p.DCB.PFC.State != fact.Absent || p.ECN.NP.State != fact.Absent || p.ToS.Forced.State != fact.Absent || src.Asked[fact.AskDCB] != 0 {
 		t.Errorf("%+v", p)
 	}
 	r := oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE)
 	r.Devices[0].Ports[0].NetDev = fact.Missing[string](fact.Absent, "device/net", "no network interface on this port")
-	p = Collect(t.Context(), src, r, nil).Ports[0]
+	p = Collect(t.Context(), src, r, nil, Options{Stats: true}).Ports[0]
 	if shown(p.DCB.PFC) != "absent: the port has no network interface" || p.NetDir != "" || p.ECN.NP.State != fact.Unsupported || p.LAG.Bond.State != fact.Absent {
 		t.Errorf("%+v", p)
 	}
 	vf := []pci.Function{{Address: address(t, nicAddr), PhysFn: known(address(t, "0000:3a:00.0"))}}
-	if p = Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), vf).Ports[0]; !p.IsVF {
+	if p = Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), vf, Options{Stats: true}).Ports[0]; !p.IsVF {
 		t.Error("no VF")
 	}
 }

@@ -33,7 +33,8 @@ type Mark struct {
 
 // Marks are the marks of the programs that GPUs' traffic comes from, in the
 // order NCCL, UCX, rdma_cm. What a job's script sets is seen only as far as
-// Facts.Job goes.
+// Facts.Job goes, and rdma_cm's only where somebody made the directory that
+// shows it: cma_roce_tos takes it away when it has set the value.
 func (f *Facts) Marks(p *Port) []Mark {
 	if forced := p.ToS.Forced; forced.State != fact.Absent {
 		if forced.State != fact.Known && forced.State != fact.Unsupported {
@@ -48,7 +49,7 @@ func (f *Facts) Marks(p *Port) []Mark {
 	switch tos, ok := cm.ToS.Get(); {
 	case ok && tos != 0:
 		cm.Chosen = true
-	case ok || cm.ToS.State == fact.Absent || cm.ToS.State == fact.Unsupported:
+	case ok || cm.ToS.State == fact.Absent:
 		cm = driverMark(p, Mark{Program: RDMACM, ToS: fact.Of(0, cm.ToS.Source), From: "rdma_cm's default"})
 	}
 	return append(out, cm)

@@ -73,10 +73,13 @@ func TestMarks(t *testing.T) {
 			}
 		}
 	}
-	hidden := port(func(p *Port) {
+	if m := (&Facts{}).Marks(port(func(p *Port) { p.ToS.RDMACM = fact.Missing[int](fact.Unsupported, "rdma_cm", "no directory") }))[2]; m.ToS.State != fact.Unsupported {
+		t.Errorf("rdma_cm's mark, of which there is no sign: %+v", m)
+	}
+	hiddenForced := port(func(p *Port) {
 		p.ToS.Forced = fact.Missing[int](fact.Denied, "tc/1/traffic_class", "permission denied")
 	})
-	for _, m := range (&Facts{}).Marks(hidden) {
+	for _, m := range (&Facts{}).Marks(hiddenForced) {
 		if m.ToS.State != fact.Denied {
 			t.Errorf("what forces the mark was not seen, and yet: %+v", m)
 		}

@@ -37,6 +37,27 @@ func (p *port) setDCB(answers map[string]DCB, files *places) {
 	}
 }
 
+// setAnswers takes what the worker was asked for and what needs no more thought.
+func (p *port) setAnswers(a *answers) {
+	noNetDev := fact.Missing[Port](fact.Absent, "", "the port has no network interface")
+	if p.NetDev == "" {
+		Fill(&p.Link, noNetDev)
+		Fill(&p.FEC, noNetDev)
+		Fill(&p.Pause, noNetDev)
+		Fill(&p.Module, noNetDev)
+		p.Stats = fact.As[[]Stat](noNetDev, nil)
+	} else {
+		e := a.ethtool[p.NetDev]
+		p.Link, p.FEC, p.Pause = e.Link, e.FEC, e.Pause
+		p.Stats, p.Module = a.stats[p.NetDev], a.modules[p.NetDev]
+	}
+	if addr := p.address(); addr != "" {
+		p.Devlink = a.devlink[addr]
+	} else {
+		Fill(&p.Devlink, fact.As(p.PCI, Devlink{}))
+	}
+}
+
 // trustByApps is how a driver without a trust table decides.
 func trustByApps(apps []App) Trust {
 	for _, a := range apps {

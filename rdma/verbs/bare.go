@@ -54,6 +54,7 @@ func openBare(memory Memory, p perftest.Plan, l perftest.Local, side perftest.Si
 		s.Close()
 		return nil, perftest.Endpoint{}, err
 	}
+	e.Memory = perftest.Buffer{Kind: l.Memory, GPU: l.GPU}
 	s.tellMemory(&e)
 	s.own = e
 	return s, e, nil

@@ -110,6 +110,16 @@ static int access_of(const struct gdr_config *c)
 	return access;
 }
 
+int gdr_session_register(struct gdr_session *s, struct gdr_mem *m, const enum gdr_way *ways, int n)
+{
+	if (gdr_register(&s->v, s->pd, m, ways, n, access_of(&s->c), &s->registration)) {
+		s->error = s->registration.failed[s->registration.failed_n - 1].error;
+		return -1;
+	}
+	s->mr = s->registration.mr;
+	return 0;
+}
+
 static int allocate(struct gdr_session *s, const struct gdr_mem_ops *ops)
 {
 	const char *call;
@@ -130,17 +140,6 @@ static int allocate(struct gdr_session *s, const struct gdr_mem_ops *ops)
 		s->mem.ops = NULL;
 		return gdr_fail(s, call, rc);
 	}
-	return 0;
-}
-
-/* Makes s->mr of m by the first of the ways that works. */
-int gdr_session_register(struct gdr_session *s, struct gdr_mem *m, const enum gdr_way *ways, int n)
-{
-	if (gdr_register(&s->v, s->pd, m, ways, n, access_of(&s->c), &s->registration)) {
-		s->error = s->registration.failed[s->registration.failed_n - 1].error;
-		return -1;
-	}
-	s->mr = s->registration.mr;
 	return 0;
 }
 

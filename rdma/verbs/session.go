@@ -185,15 +185,15 @@ func (s *Session) config(gid, device int, ways []perftest.Way) C.struct_gdr_conf
 		pkey_index: C.uint16_t(s.local.PKeyIndex), gid_index: C.int(gid),
 		route: routes[p.Route], chunk: C.uint64_t(p.ChunkBytes), chunks: C.uint32_t(p.Chunks),
 	}
+	if p.Route != perftest.RouteDirect {
+		// Chunks and credits, in both directions. A chunk is written with immediate.
+		c.op, c.depth, c.recv_depth = C.GDR_WRITE_IMM, 2*c.chunks, 2*c.chunks
+	}
 	for i, w := range ways {
 		c.ways[i] = wayNumbers[w]
 	}
 	if s.ops.cpu_access == 0 {
 		c.inline_bytes = 0 // the CPU would have to read the memory
-	}
-	if p.Route != perftest.RouteDirect {
-		// Chunks and credits, in both directions. A chunk is written with immediate.
-		c.op, c.depth, c.recv_depth = C.GDR_WRITE_IMM, 2*c.chunks, 2*c.chunks
 	}
 	return c
 }

@@ -21,8 +21,8 @@ struct gdr_config {
 	int latency, ud, initiator, bidirectional, events, relaxed_ordering;
 	uint32_t qps, depth, recv_depth, post_list, inline_bytes;
 	uint64_t max_size, footprint, seed, idle_ns;
-	int numa_node; /* of host memory that a device's is staged in; -1: any */
 	int device; /* of the memory's kind: NUMA node, -1: any; or GPU */
+	int numa_node; /* of the slots in host memory; -1: any */
 	enum gdr_way ways[GDR_WAYS]; /* to register it, in the order to be tried */
 	int ways_n;
 	uint8_t port, sl, traffic_class, retry, rnr_retry, timeout;
@@ -173,7 +173,7 @@ uint64_t gdr_walk(const struct gdr_config *c, uint64_t size);
 /* Brings all QPs back to what _connect left, without anything posted on them. */
 int gdr_session_reset(struct gdr_session *s);
 
-/* Registers memory for the operations of the config. */
+/* Registers memory for the operations of the config, the first way that works. */
 int gdr_session_register(struct gdr_session *s, struct gdr_mem *m, const enum gdr_way *ways, int n);
 
 int gdr_fail(struct gdr_session *s, const char *call, int err);

@@ -91,8 +91,7 @@ static int pump(struct gdr_session *s, struct patience *p, uint64_t now)
 	}
 	if (now - p->last > p->idle)
 		return gdr_idle(s);
-	if (s->c.route == GDR_TCP)
-		(void)sched_yield(); /* the kernel's part of the path may want this processor */
+	(void)sched_yield(); /* the kernel's part of the path, or a driver's thread, may want this processor */
 	return 0;
 }
 

@@ -31,8 +31,8 @@ func localStream() perftest.Local {
 }
 
 func hostMemory() Memory {
-	kind := mem.HostKind(-1)
-	return Memory{Ops: kind.Ops, Device: kind.Device}
+	k := mem.HostKind(-1)
+	return Memory{Ops: k.Ops, Device: k.Device}
 }
 
 // Through host memory as many messages go as directly, and all data is right.

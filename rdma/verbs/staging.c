@@ -48,7 +48,6 @@ static int make_slots(struct gdr_session *s)
 
 int gdr_staging_make(struct gdr_session *s)
 {
-	static const enum gdr_way by_address = GDR_WAY_ADDRESS;
 	struct gdr_staging *g = s->staging = calloc(1, sizeof(*g));
 
 	if (!g)
@@ -62,7 +61,7 @@ int gdr_staging_make(struct gdr_session *s)
 		return -1;
 	if (g->out && make_direction(s, &g->out_queue, &g->out_events))
 		return -1;
-	return s->c.route == GDR_STAGED ? gdr_session_register(s, &g->host, &by_address, 1) : 0;
+	return s->c.route == GDR_STAGED ? gdr_session_register(s, &g->host, &(enum gdr_way){ GDR_WAY_ADDRESS }, 1) : 0;
 }
 
 static void close_direction(struct gdr_session *s, void *queue, void **events)
