@@ -8,6 +8,7 @@
 #include "session.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
+#define NEVER_INLINE __attribute__((noinline))
 #define NEVER UINT64_MAX
 
 enum {
@@ -24,6 +25,8 @@ void gdr_clear(struct gdr_window *w);
 int gdr_bandwidth(struct gdr_session *s);
 int gdr_repeat_end(struct gdr_session *s);
 int gdr_latency(struct gdr_session *s);
+/* Makes samples of the times that gdr_latency noted. */
+void gdr_latency_samples(struct gdr_session *s);
 
 struct sleeper {
 	int armed;
@@ -60,7 +63,7 @@ static ALWAYS_INLINE int post_recv(struct gdr_session *s, struct gdr_qp *q)
 	struct ibv_recv_wr *bad;
 	int rc;
 
-	q->recv_sge.addr = (uint64_t)(uintptr_t)s->mem.addr + s->dst + (uint64_t)(q - s->qps) * s->span + q->recv_off;
+	q->recv_sge.addr = q->target + q->recv_off;
 	advance(s, &q->recv_off);
 	rc = ibv_post_recv(q->qp, &q->recv, &bad);
 	return __builtin_expect(rc, 0) ? gdr_post_failed(s, "ibv_post_recv", q, rc) : 0;
