@@ -55,9 +55,11 @@ type Node struct {
 	Thresholds Thresholds
 	Preset     *Preset // nil: none holds
 	Policy     *Policy // nil: none was given
+	Network    NetworkProfile
 
 	chosenPreset string             // as the options or the policy name it
 	Results      []*perftest.Result // measurements that this machine took part in
+	Rails        []perftest.RailPair
 }
 
 // All returns every check, in the order of reports: from the hardware upward.

@@ -12,10 +12,11 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
 // callSource matches sources that are calls rather than files: "nvml:nvmlDeviceGetName".
-var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table)(:|$)`)
+var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table|netlink|devlink|ethtool|lldp|mstconfig|environment)(:|$)`)
 
 // source makes a fact's source absolute: the reader of a report has no device
 // folder at hand to which "current_link_speed" would be relative.
@@ -100,6 +101,14 @@ func show(v any) string {
 			keys = append(keys, fmt.Sprintf("%d: %#04x", k.Index, k.Value))
 		}
 		return orElse(strings.Join(keys, ", "), "none")
+	case qos.PFC:
+		return "priority " + x.Enabled.String()
+	case qos.Buffer:
+		return showBuffers(x)
+	case qos.DCBX:
+		return showDCBX(x)
+	case []qos.App:
+		return fmt.Sprintf("%d entries", len(x))
 	case host.PeerMemory:
 		return importText(x)
 	case gpu.NVMLSystem:
@@ -145,12 +154,12 @@ func showBytes(n uint64) string {
 	}
 	const mib, gib = 1 << 20, 1 << 30
 	switch {
-	case n >= gib && n%gib == 0:
-		return fmt.Sprintf("%d GiB", n/gib)
-	case n >= gib:
-		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
-	case n >= mib:
+	case n < mib:
+		return fmt.Sprintf("%d KiB", n/1024)
+	case n < gib:
 		return fmt.Sprintf("%d MiB", n/mib)
+	case n%gib != 0:
+		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
 	}
-	return fmt.Sprintf("%d KiB", n/1024)
+	return fmt.Sprintf("%d GiB", n/gib)
 }

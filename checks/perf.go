@@ -3,35 +3,85 @@ package checks
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
-// eachResult has the measurements of one kind as subjects; with no measure, all.
+// eachResult has the measurements of some kinds as subjects. That a TCP
+// connection did not come up says nothing about RDMA: a comparison tells of it.
 func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
+	return results(func(r *perftest.Result) bool {
+		return slices.Contains(measures, r.Plan.Measure) && (r.Plan.Route != perftest.RouteTCP || r.Failure == nil)
+	})
+}
+
+// eachTransfer has all measurements but copies within a node.
+var eachTransfer = eachResult(perftest.Bandwidth, perftest.Latency)
+
+// eachAlone has the direct measurements of one kind that ran with no other at the
+// same time: those that did may have had to share what they need, and what goes
+// through host memory has no threshold of its own.
+func eachAlone(m perftest.Measure) func(*Node) []Subject {
+	return results(func(r *perftest.Result) bool { return r.Plan.Measure == m && direct(r) && r.Together == 0 })
+}
+
+func direct(r *perftest.Result) bool {
+	return r.Plan.Route == perftest.RouteDirect || r.Plan.Route == ""
+}
+
+func results(want func(*perftest.Result) bool) func(*Node) []Subject {
 	return func(n *Node) []Subject {
 		var out []Subject
+		times := map[string]int{}
 		for _, r := range n.Results {
-			for _, m := range measures {
-				if r.Plan.Measure == m {
-					out = append(out, resultSubject(r))
-				}
+			if !want(r) {
+				continue
 			}
+			s := resultSubject(r)
+			if times[s.ID]++; times[s.ID] > 1 {
+				s.ID = fmt.Sprintf("%s (%d)", s.ID, times[s.ID])
+			}
+			out = append(out, s)
 		}
 		return out
 	}
 }
 
 func resultSubject(r *perftest.Result) Subject {
-	var parts []string
+	ports := resultPorts(r)
+	words := []string{string(r.Plan.Operation), string(r.Plan.Measure)}
+	if !direct(r) {
+		words = append(words, string(r.Plan.Route))
+	}
+	words = append(words, ports...)
+	if r.Reverse {
+		words = append(words, "from the other node")
+	}
+	if r.Together > 0 {
+		words = append(words, "with all others")
+	}
+	id := strings.Join(words, " ")
+	return Subject{ID: id, Parts: append(ports, id), Result: r}
+}
+
+// resultPorts are both ends, the initiator first; one that is both is named once.
+func resultPorts(r *perftest.Result) []string {
+	var ports []string
 	for _, e := range []*perftest.Endpoint{&r.Initiator, &r.Responder} {
 		if e.Device != "" {
-			parts = append(parts, fmt.Sprintf("%s/%d", e.Device, e.Port))
+			ports = append(ports, fmt.Sprintf("%s/%d", e.Device, e.Port))
 		}
 	}
-	id := strings.Join(append([]string{string(r.Plan.Operation), string(r.Plan.Measure)}, parts...), " ")
-	return Subject{ID: id, Parts: append(parts, id), Result: r}
+	if r.Rail != "" { // known even where it could not be opened
+		ports = []string{r.Rail, r.Peer}
+		if r.Reverse {
+			ports = []string{r.Peer, r.Rail}
+		}
+	}
+	return slices.Compact(ports)
 }
 
 var bothSides = []perftest.Side{perftest.Initiator, perftest.Responder}
@@ -61,6 +111,10 @@ func failed(c *Case, r *perftest.Result, how string) bool {
 	f := r.Failure
 	if f == nil {
 		return false
+	}
+	if how != notSetUp && !r.SetUp() { // where perf-setup was not to be judged
+		c.NotApplicable("nothing was measured")
+		return true
 	}
 	c.Row("error", f.Error(), string(r.Faulty))
 	c.Fail("the test %s at the %s: %s", how, r.Faulty, f.Error())
@@ -98,4 +152,14 @@ func ceiling(r *perftest.Result) (bytesPerSec float64, by, reason string) {
 		}
 	}
 	return bytesPerSec, by, reason
+}
+
+// rate is a measured rate in Gb/s, in four digits.
+func rate(bytesPerSec float64) string {
+	const most, digits = 1000, 4
+	v := bytesPerSec * 8 / 1e9
+	if v >= most {
+		return fmt.Sprintf("%.0f Gb/s", v)
+	}
+	return strconv.FormatFloat(v, 'g', digits, 64) + " Gb/s"
 }

@@ -18,11 +18,23 @@ type Options struct {
 	// Results are measurements to judge beside the machine. Without any, the
 	// checks of the area perf are left out unless Only names them.
 	Results []*perftest.Result
+	// Rails are the ports that were to be measured, whatever came of it.
+	Rails []perftest.RailPair
 	// Policy is what the site expects; nil: no policy.
 	Policy *Policy
+	// Network is what is said of the RoCE network, before the policy's own; nil:
+	// what the policy says.
+	Network *Network
 	// Preset is the name of the preset that holds, before the policy's own;
 	// PresetNone: none; empty: what policy or machine say.
 	Preset string
+}
+
+func (o Options) network() *Network {
+	if o.Network == nil && o.Policy != nil {
+		return o.Policy.Network
+	}
+	return o.Network
 }
 
 func (o Options) preset() string {
@@ -71,21 +83,19 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	n, err := newNode(m, opt)
+	n, err := NewNode(m, opt)
 	if err != nil {
 		return Outcome{}, err
 	}
-	n.Results = opt.Results
+	n.Results, n.Rails = opt.Results, opt.Rails
 	return run(n, chosen, opt.Strict), nil
 }
 
 // NewNode derives from a machine what checks look at. An error is a fault in
-// the embedded thresholds.
-func NewNode(m *topo.Machine) (*Node, error) { return newNode(m, Options{}) }
-
-func newNode(m *topo.Machine, opt Options) (*Node, error) {
+// the embedded thresholds or in the options.
+func NewNode(m *topo.Machine, opt Options) (*Node, error) {
 	g := topo.New(m)
-	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m, g), Policy: opt.Policy, chosenPreset: opt.preset()}
+	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m), Policy: opt.Policy, chosenPreset: opt.preset()}
 	if _, err := presets(); err != nil {
 		return nil, err
 	}
@@ -100,6 +110,9 @@ func newNode(m *topo.Machine, opt Options) (*Node, error) {
 	}
 	var err error
 	if n.Thresholds, err = defaultThresholds(); err != nil {
+		return nil, err
+	}
+	if n.Network, err = opt.network().profile(); err != nil {
 		return nil, err
 	}
 	if n.Preset != nil {
@@ -232,8 +245,8 @@ func evalOrder(list []Check) []int {
 			return
 		}
 		seen[list[i].ID] = true
-		for _, id := range list[i].DependsOn {
-			if j := slices.IndexFunc(list, func(c Check) bool { return c.ID == id }); j >= 0 {
+		for j := range list {
+			if slices.Contains(list[i].DependsOn, list[j].ID) {
 				visit(j)
 			}
 		}
@@ -256,7 +269,7 @@ func choose(list []Check, opt Options) ([]Check, error) {
 	}
 	var out []Check
 	for _, c := range list {
-		wanted := in(c, opt.Only) || len(opt.Only) == 0 && (c.Area != AreaPerf || len(opt.Results) > 0)
+		wanted := in(c, opt.Only) || len(opt.Only) == 0 && (c.Area != AreaPerf || len(opt.Results)+len(opt.Rails) > 0)
 		if wanted && !in(c, opt.Skip) {
 			out = append(out, c)
 		}

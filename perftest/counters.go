@@ -2,9 +2,10 @@ package perftest
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
+	"strconv"
 
-	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
@@ -26,36 +27,34 @@ type SideCounters struct {
 	// traffic is told from the run's own.
 	Moved  []CounterDelta `json:"moved,omitempty"`
 	Reason string         `json:"reason,omitempty"`
+	// Priorities is what each IEEE 802.1p priority carried, as the network
+	// interface counted it; empty: it does not count by priority.
+	Priorities []PriorityBytes `json:"priorities,omitempty"`
+}
+
+// PriorityBytes is what one priority carried.
+type PriorityBytes struct {
+	Priority int    `json:"priority"`
+	Sent     uint64 `json:"sent_bytes"`
+	Received uint64 `json:"received_bytes"`
 }
 
 // CompareCounters says what moved between two readings of the same port. A
-// counter that fell was reset or has wrapped: it is not watched.
+// counter that fell was reset or has wrapped, and one that stands where it stops
+// cannot move: they are not watched.
 func CompareCounters(before, after []rdma.Counter) SideCounters {
 	var out SideCounters
-	first := make(map[string]fact.Value[uint64], len(before))
-	for _, c := range before {
-		first[c.Name] = c.Value
-	}
-	unread := ""
-	for _, c := range after {
-		kind, known := qos.LookupCounter(c.Name)
-		if !known || kind.Sign == qos.SignInformation || slices.Contains(out.Watched, c.Name) {
-			continue
-		}
-		a, okA := first[c.Name].Get()
-		b, okB := c.Value.Get()
-		if !okA || !okB || b < a {
-			unread = cmp.Or(unread, c.Value.Reason, first[c.Name].Reason)
+	changes, unread := qos.Changes(before, after)
+	for _, c := range changes {
+		out.addPriority(c)
+		if c.Sign == qos.SignInformation || c.Stuck {
 			continue
 		}
 		out.Watched = append(out.Watched, c.Name)
-		if b > a {
-			out.Moved = append(out.Moved, CounterDelta{Name: c.Name, Sign: kind.Sign, Counted: kind.Counted, Delta: b - a})
+		if c.Delta > 0 {
+			out.Moved = append(out.Moved, CounterDelta{Name: c.Name, Sign: c.Sign, Counted: c.Counted, Delta: c.Delta})
 		}
 	}
-	slices.SortStableFunc(out.Moved, func(x, y CounterDelta) int {
-		return cmp.Compare(slices.Index(qos.Signs, x.Sign), slices.Index(qos.Signs, y.Sign))
-	})
 	if len(out.Watched) == 0 {
 		out.Reason = cmp.Or(unread, "the driver keeps no counter that would tell")
 		if len(before)+len(after) == 0 {
@@ -63,4 +62,27 @@ func CompareCounters(before, after []rdma.Counter) SideCounters {
 		}
 	}
 	return out
+}
+
+// priorityBytes are the names of mlx5's and bnxt's counters of bytes by priority.
+var priorityBytes = regexp.MustCompile(`^(tx|rx)_(?:prio([0-7])_bytes|bytes_pri([0-7]))$`)
+
+func (s *SideCounters) addPriority(c qos.Change) {
+	m := priorityBytes.FindStringSubmatch(c.Name)
+	if m == nil {
+		return
+	}
+	n, _ := strconv.Atoi(m[2] + m[3])
+	i := slices.IndexFunc(s.Priorities, func(p PriorityBytes) bool { return p.Priority >= n })
+	if i < 0 {
+		i = len(s.Priorities)
+	}
+	if i == len(s.Priorities) || s.Priorities[i].Priority != n {
+		s.Priorities = slices.Insert(s.Priorities, i, PriorityBytes{Priority: n})
+	}
+	if m[1] == "tx" {
+		s.Priorities[i].Sent = c.Delta
+	} else {
+		s.Priorities[i].Received = c.Delta
+	}
 }

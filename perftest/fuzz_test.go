@@ -40,7 +40,7 @@ func FuzzClient(f *testing.F) {
 				engines = append(engines, e)
 				return e
 			}},
-			Local: func(context.Context, string) (perftest.Local, error) {
+			Local: func(context.Context, string, perftest.MemoryAsk) (perftest.Local, error) {
 				return perftest.NewLocal(perfdouble.Device), nil
 			},
 			MaxMemoryBytes: 1 << 20,

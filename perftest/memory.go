@@ -15,7 +15,12 @@ const (
 	MemoryHost    = "host"     // the node's own
 	MemoryCUDA    = "cuda"     // an NVIDIA GPU's, as cudaMalloc gives it
 	MemoryCUDAVMM = "cuda-vmm" // the same of the virtual memory functions, as PyTorch's growing segments
+	MemoryROCm    = "rocm"     // an AMD GPU's, as hipMalloc gives it
+	// MemoryAuto asks for a GPU's where there is one, else for the node's own.
+	MemoryAuto = "auto"
 )
+
+var memoryKinds = []string{MemoryHost, MemoryCUDA, MemoryCUDAVMM, MemoryROCm, MemoryAuto}
 
 // Way is how a NIC is let at memory.
 type Way string
@@ -29,6 +34,64 @@ const (
 	WayDataDirect Way = "data-direct" // the same, through mlx5's Data Direct function
 	WayPeermem    Way = "peermem"     // ibv_reg_mr on the GPU's address: nvidia-peermem knows it
 )
+
+// ways are those that can be asked for.
+var ways = []Way{WayAuto, WayDMABuf, WayDMABufPCIe, WayDataDirect, WayPeermem}
+
+// MemoryAsk asks for the memory of an end. The zero value leaves it open.
+type MemoryAsk struct {
+	Memory string `json:"memory,omitempty"` // a kind, or a kind and a way: "cuda,dmabuf"
+	GPU    string `json:"gpu,omitempty"`    // number, UUID or PCI address; empty: the one nearest to the NIC
+}
+
+// Parse gives the kind, which may be MemoryAuto, and the way. A GPU that was
+// named asks for its memory; else what was left open is the node's own.
+func (a MemoryAsk) Parse() (kind string, way Way, err error) {
+	kind, text, hasWay := strings.Cut(a.Memory, ",")
+	way = Way(text)
+	switch {
+	case kind == "" && a.GPU != "":
+		kind = MemoryAuto
+	case kind == "":
+		kind = MemoryHost
+	}
+	switch {
+	case !slices.Contains(memoryKinds, kind):
+		return "", "", fmt.Errorf("no memory of kind %q: want %s", kind, strings.Join(memoryKinds, ", "))
+	case hasWay && !slices.Contains(ways, way):
+		return "", "", fmt.Errorf("no way %q to register memory: want %s", way, joinWays())
+	case kind == MemoryHost && hasWay:
+		return "", "", errors.New("host memory is registered by its address: it takes no way")
+	case kind == MemoryHost && a.GPU != "":
+		return "", "", errors.New("host memory is no GPU's")
+	case kind == MemoryROCm && (way == WayDMABufPCIe || way == WayDataDirect):
+		return "", "", fmt.Errorf("%s is NVIDIA's way", way)
+	case !hasWay:
+		way = WayAuto
+	}
+	return kind, way, nil
+}
+
+func joinWays() string {
+	names := make([]string, len(ways))
+	for i, w := range ways {
+		names[i] = string(w)
+	}
+	return strings.Join(names, ", ")
+}
+
+// PollNote says why a plan was changed by ForGPU.
+const PollNote = "write_imm stands for write: the latency of a plain write is seen by polling the memory, and the CPU cannot poll a GPU's"
+
+// ForGPU is the plan for memory that the CPU cannot poll: a write's latency is
+// that of the same write and the completion that its immediate data brings.
+func (p Plan) ForGPU() (plan Plan, changed bool) {
+	if !p.Polls() {
+		return p, false
+	}
+	p.Operation = WriteImm
+	return p, true
+}
 
 // GPU is whose memory an end's data is in.
 type GPU struct {

@@ -75,7 +75,7 @@ func newLab(t *testing.T, o labOptions) *lab {
 			},
 		},
 		Once: o.once,
-		Local: func(_ context.Context, device string) (perftest.Local, error) {
+		Local: func(_ context.Context, device string, _ perftest.MemoryAsk) (perftest.Local, error) {
 			if device != "" && device != perfdouble.Device {
 				return perftest.Local{}, errors.New("there is no device " + device)
 			}

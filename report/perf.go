@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,33 +12,47 @@ import (
 )
 
 // NewPerf puts measurements and what the checks say of them into a document.
-func NewPerf(results []*perftest.Result, o checks.Outcome, at time.Time, version string) *Perf {
+// rails are the ports that were to be measured, where those are all of a node's.
+func NewPerf(results []*perftest.Result, rails []perftest.RailPair, o checks.Outcome, at time.Time, version string) *Perf {
 	doc := &Perf{
 		Header: Header{
 			SchemaVersion: SchemaVersion, Kind: KindPerf, Tool: "gdrcheck", Version: version, CollectedAt: at, Origin: "live",
 		},
 		Verdict: o.Verdict, ExitCode: o.ExitCode,
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
-		Results:  results,
+		Results:  append([]*perftest.Result{}, results...), Comparisons: perftest.Compare(results),
+		Rails: rails,
 	}
-	for _, r := range results {
-		doc.Simulated = doc.Simulated || r.Simulated || r.Initiator.Double != "" || r.Responder.Double != ""
-	}
+	doc.Simulated = simulated(results)
 	return doc
+}
+
+func simulated(results []*perftest.Result) bool {
+	return slices.ContainsFunc(results, func(r *perftest.Result) bool {
+		return r.Simulated || r.Initiator.Double != "" || r.Responder.Double != ""
+	})
 }
 
 // PerfTable draws measurements for people: Gb/s are 10^9 bit/s.
 func PerfTable(w io.Writer, doc *Perf, s Style) error {
 	p := &page{Style: s}
 	if doc.Simulated {
-		p.para("", "A test double stood for libibverbs: the figures say nothing about a machine.")
+		p.para("", "Simulated: "+doubles(doc.Results)+" stood for the real thing. The figures say nothing about a machine.")
 		p.line("")
 	}
-	for i, r := range doc.Results {
-		if i > 0 {
-			p.line("")
+	p.comparisons(doc)
+	if doc.Rails != nil {
+		p.rails(doc.Rails, doc.Results)
+		p.blank()
+	}
+	// What comparisons and rails tell, they tell of all results.
+	if doc.Rails == nil && len(doc.Comparisons) == 0 || s.Verbose {
+		for i, r := range doc.Results {
+			if i > 0 || len(doc.Comparisons) > 0 {
+				p.line("")
+			}
+			p.perf(r)
 		}
-		p.perf(r)
 	}
 	p.perfVerdict(doc)
 	_, err := io.WriteString(w, p.String())
@@ -48,8 +63,10 @@ func (p *page) perf(r *perftest.Result) {
 	p.line(p.paint(bold, clean(perfTitle(&r.Plan))))
 	p.perfEnd("from ", r.Initiator)
 	p.perfEnd("to   ", r.Responder)
-	if r.Scope != "" {
-		p.para("  note ", r.Scope)
+	for _, n := range append(r.Notes, r.Scope) {
+		if n != "" {
+			p.para("  note ", n)
+		}
 	}
 	switch {
 	case len(r.Steps) == 0:
@@ -80,19 +97,24 @@ func (p *page) perfVerdict(doc *Perf) {
 			}
 		}
 	}
-	p.notes(doc.Findings)
+	p.notes(groups)
 	p.blank()
-	for _, f := range doc.Findings {
-		if f.Verdict == checks.Pass || f.Verdict == checks.Unknown {
-			p.para(p.paint(marks[f.Verdict].ink, p.mark(f.Verdict))+" ", fmt.Sprintf("%s, %s: %s", f.Check, f.Subject, f.Message))
-		}
+	if doc.Rails == nil {
+		p.each(groups, checks.Pass)
+	} else {
+		p.folded(groups, checks.Pass, "passed")
 	}
+	p.each(groups, checks.Unknown)
+	p.each(groups, checks.Blocked)
 	p.blank()
 	e := checks.ExitOf(checks.Outcome{Verdict: doc.Verdict}.Result())
 	p.line(p.paint(bold, p.paint(marks[doc.Verdict].ink, strings.ToUpper(string(e.Result)))) + fmt.Sprintf("; exit code %d", doc.ExitCode))
 }
 
 func perfTitle(p *perftest.Plan) string {
+	if p.Route != perftest.RouteDirect && p.Route != "" {
+		return routeTitle(p)
+	}
 	parts := []string{fmt.Sprintf("%s %s, %s", p.Operation, p.Measure, p.Transport)}
 	if p.Measure == perftest.Bandwidth {
 		parts = append(parts, fmt.Sprintf("%d QP, depth %d", p.QPs, p.Depth))
@@ -110,7 +132,10 @@ func (p *page) perfEnd(label string, e perftest.Endpoint) {
 	if e.Device == "" {
 		return
 	}
-	text := fmt.Sprintf("%s port %d, MTU %d", e.Device, e.Port, e.MTUBytes)
+	text := fmt.Sprintf("%s port %d", e.Device, e.Port)
+	if e.MTUBytes > 0 {
+		text += fmt.Sprintf(", MTU %d", e.MTUBytes)
+	}
 	if e.GIDReason != "" {
 		text += ", GID " + e.GIDReason
 	}
@@ -123,10 +148,47 @@ func (p *page) perfEnd(label string, e perftest.Endpoint) {
 	if e.NUMANode >= 0 {
 		text += fmt.Sprintf(", memory on node %d", e.NUMANode)
 	}
+	if perftest.OnGPU(e.Memory.Kind) {
+		text += "; " + memoryText(&e.Memory)
+	}
 	p.para("  "+label, text)
+	for _, a := range e.Memory.Failed {
+		p.para("       ", fmt.Sprintf("not by %s: %s", a.Way, a.Failure.Error()))
+	}
 	for _, n := range e.Notes {
 		p.para("       ", n)
 	}
+}
+
+// doubles names the test doubles that took part.
+func doubles(results []*perftest.Result) string {
+	var names []string
+	for _, r := range results {
+		for _, path := range []string{r.Initiator.Double, r.Initiator.Memory.Double, r.Responder.Double, r.Responder.Memory.Double} {
+			if path != "" && !slices.Contains(names, path) {
+				names = append(names, path)
+			}
+		}
+	}
+	if names == nil {
+		return "a test double"
+	}
+	return strings.Join(names, ", ")
+}
+
+// memoryText says whose memory it is and how the NIC got at it.
+func memoryText(b *perftest.Buffer) string {
+	text := b.Kind + " memory"
+	if g := b.GPU; g != nil {
+		text += fmt.Sprintf(" of GPU%d (%s)", g.Index, g.Addr)
+		if g.Path != "" {
+			text += ", path " + string(g.Path)
+		}
+	}
+	if b.Way != "" {
+		text += ", registered by " + string(b.Way)
+	}
+	return text
 }
 
 func (p *page) bandwidths(r *perftest.Result) {

@@ -36,8 +36,10 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 		}
 	}
 	p.waivers(doc.Rules.Waivers, waived)
-	p.notes(open)
+	rest, aside := p.aside(groups)
+	p.notes(rest)
 	p.blank()
+	p.folded(aside, checks.Info, "noted")
 	p.folded(groups, checks.Pass, "passed")
 	p.folded(groups, checks.Blocked, "not judged, since another check failed first")
 	p.folded(groups, checks.NotApplicable, "not applicable here")
@@ -247,26 +249,46 @@ func isSentence(text string) bool {
 func isCommand(text string) bool {
 	first, _, _ := strings.Cut(text, " ")
 	return strings.ContainsAny(first, "=/_-") || slices.Contains([]string{
-		"cat", "cp", "dmesg", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ip", "ls", "lspci", "modinfo",
+		"cat", "cp", "dcb", "devlink", "dmesg", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ip", "ls", "lspci", "modinfo",
 		"modprobe", "mount", "numactl", "podman", "printf", "rdma", "rmmod", "sed", "setpci", "sudo", "sysctl", "systemctl",
-		"ulimit", "uname", "apt", "dnf", "mst", "mlxconfig", "mlxfwmanager", "opensm", "sminfo", "ss", "tee", "test",
+		"ulimit", "uname", "unset", "apt", "dnf", "mst", "mlxconfig", "mlxfwmanager", "opensm", "sminfo", "ss", "tee", "test",
 	}, first)
 }
 
-func (p *page) notes(findings []checks.Finding) {
-	first := true
-	for _, g := range group(findings) {
-		if g.verdict != checks.Info {
+func (p *page) notes(groups []findingGroup) {
+	if slices.ContainsFunc(groups, func(g findingGroup) bool { return g.verdict == checks.Info }) {
+		p.blank()
+		p.each(groups, checks.Info)
+	}
+}
+
+// each draws the findings of one verdict in a line each, those alike in one.
+func (p *page) each(groups []findingGroup, v checks.Verdict) {
+	for _, g := range groups {
+		if g.verdict != v {
 			continue
 		}
-		if first {
-			p.blank()
-			first = false
-		}
 		for _, same := range alike(g.findings, p.Verbose) {
-			p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", g.check, subjects(same), same[0].Message))
+			names := make([]string, len(same))
+			for i, f := range same {
+				names[i] = f.Subject
+			}
+			p.para(p.paint(marks[v].ink, p.mark(v))+" ", fmt.Sprintf("%s, %s: %s", g.check, few(names), same[0].Message))
 		}
 	}
+}
+
+// aside tells the notes that explain no mark in a ladder from all else. On a healthy
+// node they would be in the way: without Verbose they are folded.
+func (p *page) aside(groups []findingGroup) (rest, aside []findingGroup) {
+	for _, g := range groups {
+		if !p.Verbose && g.verdict == checks.Info && g.findings[0].Rung == checks.RungNone {
+			aside = append(aside, g)
+		} else {
+			rest = append(rest, g)
+		}
+	}
+	return rest, aside
 }
 
 // folded draws the findings of one verdict as a line, and with Verbose one by one.

@@ -22,10 +22,10 @@ type checkOptions struct {
 	Only    []string
 	Skip    []string
 	Strict  bool
-	Verbose bool
 	Record  string
 	Policy  string
 	Preset  string
+	Network string
 }
 
 func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error) *cobra.Command {
@@ -38,7 +38,8 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
   gdrcheck check --only acs-redirect,pcie-link-width
   sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
   sudo gdrcheck check --policy policy.yaml
-  gdrcheck check --root /host`,
+  gdrcheck check --root /host
+  sudo gdrcheck check --probe`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.Source.validate(cmd); err != nil {
@@ -60,15 +61,17 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 		},
 	}
 	addSourceFlags(cmd, &opts.Source)
+	addProbeFlags(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	f := cmd.Flags()
 	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs` or areas, see 'gdrcheck list')")
 	f.StringSliceVar(&opts.Skip, "skip", nil, "leave these checks out (`IDs` or areas)")
 	f.BoolVar(&opts.Strict, "strict", false, "count warnings as failures")
-	f.BoolVarP(&opts.Verbose, "verbose", "v", false, "list what passed, too")
+	addVerboseFlag(cmd, &opts.Output)
 	f.StringVar(&opts.Record, "record", "", "also write what was read to `FILE`, for --from")
 	f.StringVar(&opts.Policy, "policy", "", "judge by the policy in `FILE`, see 'gdrcheck policy'")
 	f.StringVar(&opts.Preset, "preset", "", "take the machine for this platform (`NAME`, see 'gdrcheck list presets'; none: for no known one)")
+	addNetworkFlag(cmd, &opts.Network)
 	must(cmd.RegisterFlagCompletionFunc("only", completeIDList))
 	must(cmd.RegisterFlagCompletionFunc("skip", completeIDList))
 	return cmd
@@ -92,6 +95,11 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 		}
 		choice.Policy = policy
 	}
+	network, err := readNetwork(opts.Network)
+	if err != nil {
+		return err
+	}
+	choice.Network = network
 	opts.Source.record = opts.Record != ""
 	m, rec, err := opts.Source.machine(ctx, collect.All())
 	if err != nil {
@@ -113,7 +121,7 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 		if format == "json" {
 			return report.JSON(w, doc)
 		}
-		style.Verbose = opts.Verbose
+		style.Verbose = opts.Output.verbose
 		return report.CheckTable(w, doc, style)
 	})
 	if err != nil {
@@ -123,4 +131,21 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 		return verdictError{doc.ExitCode}
 	}
 	return nil
+}
+
+func addNetworkFlag(cmd *cobra.Command, into *string) {
+	cmd.Flags().StringVar(into, "network", "", "what the RoCE network is: `PROFILE` (lossless, lossy, spectrum-x) or dscp=26,priority=3,cnp_dscp=48 (default: taken for lossless)")
+	must(cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions(checks.NetworkNames(), cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// readNetwork reads the flag; nil: it was not given.
+func readNetwork(text string) (*checks.Network, error) {
+	if text == "" {
+		return nil, nil
+	}
+	n, err := checks.ParseNetwork(text)
+	if err != nil {
+		return nil, usagef("--network %s: %w", text, err)
+	}
+	return n, nil
 }

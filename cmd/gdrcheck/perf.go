@@ -21,7 +21,7 @@ It loads the ports that it is given: do not run it beside a job.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil))
+	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil), newPerfCompareCommand(s, nil))
 	return cmd
 }
 
@@ -43,10 +43,11 @@ func newPerfLoopbackCommand(s *streams, runF func(context.Context, *loopbackOpti
 PCIe, memory and driver are measured, not cable and switch.`,
 		Example: `  gdrcheck perf loopback --dev mlx5_0
   gdrcheck perf loopback --dev mlx5_0 --peer-dev mlx5_1 --op write,read --bidirectional
-  gdrcheck perf loopback --dev mlx5_0 --measure bandwidth --size 1K:8M -o json`,
+  gdrcheck perf loopback --dev mlx5_0 --measure bandwidth --size 1K:8M -o json
+  gdrcheck perf loopback --dev mlx5_0 --mem cuda --peer-mem host --op write,read`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.Plan.Local.Device == "" {
+			if opts.Plan.Local.Device == "" && opts.Plan.needsDevice() {
 				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
 			}
 			if err := opts.Plan.validate(cmd); err != nil {
@@ -59,11 +60,13 @@ PCIe, memory and driver are measured, not cable and switch.`,
 		},
 	}
 	addOutputFlag(cmd, &opts.Output, "table", "json")
+	addVerboseFlag(cmd, &opts.Output)
 	addPlanFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
 	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
 	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same, or the first active one of --peer-dev)")
+	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the other end's memory (default: as --mem and --gpu)")
 	return cmd
 }
 
@@ -76,14 +79,14 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 	}
 	at := time.Now().UTC()
 	var results []*perftest.Result
-	for _, p := range opts.Plan.Plans {
-		r, err := measureLoopback(ctx, opts.IO, p, a, b)
+	for _, p := range adaptPlans(opts.Plan.Plans, perftest.OnGPU(a.Memory) || perftest.OnGPU(b.Memory)) {
+		r, err := measureLoopback(ctx, opts.IO, p.Plan, a, b)
 		if err != nil {
 			return err
 		}
-		results = append(results, r)
+		results = append(results, noted(r, p.Note))
 	}
-	return writePerf(ctx, opts.IO, &opts.Output, results, at)
+	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
 }
 
 // ends are where both ends of a loopback measure.
@@ -99,7 +102,10 @@ func (o *loopbackOptions) ends(ctx context.Context) (a, b perftest.Local, err er
 	if o.PeerPort != 0 {
 		peer.Local.Port, peer.portGiven = o.PeerPort, true
 	}
-	if o.PeerDevice != "" || o.PeerPort != 0 {
+	if o.Plan.PeerMemory != (perftest.MemoryAsk{}) {
+		peer.Memory = o.Plan.PeerMemory
+	}
+	if o.PeerDevice != "" || o.PeerPort != 0 || peer.Memory != o.Plan.Memory {
 		b, err = peer.place(ctx)
 	}
 	b.Place++ // the next CPU: two loops on one would take turns
@@ -115,7 +121,7 @@ func measureLoopback(ctx context.Context, s *streams, p perftest.Plan, a, b perf
 	if err != nil {
 		return r, err
 	}
-	r.Simulated = perf.simulated
+	r.Simulated = r.Simulated || perf.simulated
 	r.Limits = map[perftest.Side]perftest.Limits{perftest.Initiator: perf.limits(ctx, a), perftest.Responder: perf.limits(ctx, b)}
 	r.Counters = map[perftest.Side]perftest.SideCounters{
 		perftest.Initiator: perftest.CompareCounters(beforeA, perf.counters(ctx, a)),
@@ -124,22 +130,37 @@ func measureLoopback(ctx context.Context, s *streams, p perftest.Plan, a, b perf
 	return r, nil
 }
 
+// noted adds what is to be said of a result; empty: nothing.
+func noted(r *perftest.Result, note string) *perftest.Result {
+	if note != "" {
+		r.Notes = append(r.Notes, note)
+	}
+	return r
+}
+
+// measured is what a command measured; Rails only where it was every port.
+type measured struct {
+	Results []*perftest.Result
+	Rails   []perftest.RailPair
+}
+
 // writePerf has the checks judge the results, writes the document and ends with
 // the exit code of its verdict.
-func writePerf(ctx context.Context, s *streams, o *outputs, results []*perftest.Result, at time.Time) error {
+func writePerf(ctx context.Context, s *streams, o *outputs, what measured, at time.Time) error {
 	m, err := perf.machine(ctx)
 	if err != nil {
 		return err
 	}
-	outcome, err := checks.Run(m, checks.Options{Only: []string{string(checks.AreaPerf)}, Results: results})
+	outcome, err := checks.Run(m, checks.Options{Only: []string{string(checks.AreaPerf)}, Results: what.Results, Rails: what.Rails})
 	if err != nil {
 		return err
 	}
-	doc := report.NewPerf(results, outcome, at, readBuildInfo().Version)
+	doc := report.NewPerf(what.Results, what.Rails, outcome, at, readBuildInfo().Version)
 	err = o.write(s, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {
 			return report.JSON(w, doc)
 		}
+		style.Verbose = o.verbose
 		return report.PerfTable(w, doc, style)
 	})
 	if err == nil && doc.ExitCode != checks.ExitOf(checks.Ready).Code {

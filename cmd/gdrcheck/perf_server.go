@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ type perfServerOptions struct {
 	IO        *streams
 	Device    string
 	Port      int
+	Memory    perftest.MemoryAsk
 	Listen    string
 	TokenFile string
 	Once      bool
@@ -53,7 +55,10 @@ runs. It serves one client after another, until it is interrupted.`,
 			if opts.Port != 0 && opts.Device == "" {
 				return usagef("--port is one of a device: which? give --dev, too")
 			}
-			var err error
+			err := checkMemory(opts.Memory, "")
+			if err != nil {
+				return err
+			}
 			if opts.at, err = listenAddress(opts.Listen); err != nil {
 				return err
 			}
@@ -66,6 +71,7 @@ runs. It serves one client after another, until it is interrupted.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.Device, "dev", "", "measure with this RDMA `DEVICE` alone (default: what the client asks for, else the first active one)")
 	f.IntVar(&opts.Port, "port", 0, "its port `NUMBER` (default: the first active one)")
+	addMemoryFlags(cmd, &opts.Memory, "", memoryUsage+" (default: what the client asks for, else host)")
 	f.StringVar(&opts.Listen, "listen", "", fmt.Sprintf("take clients on this `ADDRESS[:PORT]` of the node alone (default: the one of its default route, TCP port %d)", defaultPerfPort))
 	f.StringVar(&opts.TokenFile, "token-file", "", "write the token to `FILE`, for its owner alone, instead of showing it")
 	f.BoolVar(&opts.Once, "once", false, "end after one client")
@@ -90,7 +96,13 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 			return deviceError(fmt.Errorf("--dev: %w", err))
 		}
 	}
+	if opts.Memory != (perftest.MemoryAsk{}) {
+		if _, err := opts.local(ctx, "", perftest.MemoryAsk{}); err != nil {
+			return usagef("--mem: %w", err)
+		}
+	}
 	server := &perftest.Server{End: perf.end(perftest.Timing{}), Once: opts.Once, Local: opts.local}
+	server.Rails = opts.rails
 	logger := &serverLog{io: opts.IO}
 	server.Log = logger.event
 	token, err := server.Init()
@@ -127,8 +139,16 @@ func (o *perfServerOptions) device() string {
 	return fmt.Sprintf("%s/%d", o.Device, o.Port)
 }
 
+// rails are those that the server was started for.
+func (o *perfServerOptions) rails(ctx context.Context) ([]perftest.Rail, error) {
+	list, err := perf.rails(ctx)
+	return slices.DeleteFunc(list, func(r perftest.Rail) bool {
+		return o.Device != "" && (r.Device != o.Device || o.Port != 0 && r.Port != o.Port)
+	}), err
+}
+
 // local decides where a client's test runs.
-func (o *perfServerOptions) local(ctx context.Context, asked string) (perftest.Local, error) {
+func (o *perfServerOptions) local(ctx context.Context, asked string, memory perftest.MemoryAsk) (perftest.Local, error) {
 	l, err := perf.device(ctx, cmp.Or(o.device(), asked))
 	if err != nil {
 		return l, err
@@ -136,7 +156,14 @@ func (o *perfServerOptions) local(ctx context.Context, asked string) (perftest.L
 	if name, port, hasPort := strings.Cut(asked, "/"); asked != "" && (name != l.Device || hasPort && port != strconv.Itoa(l.Port)) {
 		return l, fmt.Errorf("the server was started for %s alone", o.device())
 	}
-	return l, nil
+	switch none := (perftest.MemoryAsk{}); {
+	case memory == none:
+		memory = o.Memory
+	case o.Memory != none && memory != o.Memory:
+		return l, fmt.Errorf("the server was started for memory %s alone", strings.TrimSpace(o.Memory.Memory+" "+o.Memory.GPU))
+	}
+	err = perf.memory(ctx, &l, memory)
+	return l, err
 }
 
 // listenAddress reads ADDRESS or ADDRESS:PORT; empty: the node's own.
@@ -214,9 +241,9 @@ func (l *serverLog) event(e perftest.Event) {
 	case e.Refused != nil:
 		text = "refused: " + e.Refused.Error()
 	case e.Test != nil:
-		text = "begins: " + report.PerfPlan(e.Test)
+		text = e.Port + " begins: " + report.PerfPlan(e.Test)
 	case e.Result != nil:
-		text = "ended: " + report.PerfLine(e.Result)
+		text = e.Port + " ended: " + report.PerfLine(e.Result)
 	case e.Ended != nil:
 		text = "broke off: " + e.Ended.Error()
 		if p, ok := errors.AsType[*perftest.PeerError](e.Ended); ok && p.Code == perftest.CodeInterrupted {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +20,13 @@ import (
 type planFlags struct {
 	Plans []perftest.Plan
 	Local perftest.Local
+	// Memory of this end, and of the other; left open there, it is as the other
+	// end has it.
+	Memory, PeerMemory perftest.MemoryAsk
 
 	ops, measures   []string
+	routes          []string
+	chunk           string
 	transport, size string
 	footprint       string
 	oneBuffer       bool
@@ -29,6 +36,7 @@ type planFlags struct {
 	idle, interval  time.Duration
 	set             perftest.Plan // what stands in it is taken for flags that were given
 	portGiven       bool
+	shortest        time.Duration // of a bandwidth test where no flag says more; 0: the plan's own
 }
 
 func addPlanFlags(cmd *cobra.Command, p *planFlags) {
@@ -39,6 +47,9 @@ func addPlanFlags(cmd *cobra.Command, p *planFlags) {
 	f.IntVar(&l.Port, "port", 0, "its port `NUMBER` (default: the first active one)")
 	f.StringSliceVar(&p.ops, "op", []string{string(perftest.Write)}, "`OPERATIONS`: write, write_imm, read, send")
 	f.StringSliceVar(&p.measures, "measure", []string{string(perftest.Bandwidth), string(perftest.Latency)}, "`MEASURES`: bandwidth, latency")
+	f.StringSliceVar(&p.routes, "route", []string{string(perftest.RouteDirect)}, "`ROUTES` of the data: direct, staged (through pinned host memory), tcp (the same over a socket)")
+	f.StringVar(&p.chunk, "chunk", "512K", "`BYTES` of a chunk of the routes through host memory")
+	f.IntVar(&set.Chunks, "chunks", perftest.DefaultChunks, "chunks that each end of such a route holds in each direction")
 	f.StringVar(&p.transport, "transport", string(perftest.RC), "RC, or UD for send")
 	f.StringVar(&p.size, "size", "", "message `BYTES`, as 64K; several as 2,64K; powers of two as 2:8M (default 64K for bandwidth, 2 for latency)")
 	f.IntVar(&set.QPs, "qps", 1, "queue pairs of a bandwidth test")
@@ -69,13 +80,17 @@ func addPlanFlags(cmd *cobra.Command, p *planFlags) {
 	f.DurationVar(&p.interval, "interval", perftest.DefaultInterval, "of the series of a bandwidth")
 	f.IntVar(&l.CPU, "cpu", l.CPU, "`NUMBER` of the CPU that measures (-1: one near the NIC)")
 	f.IntVar(&l.NUMANode, "numa-node", l.NUMANode, "NUMA `NODE` of the buffers (-1: the NIC's)")
+	addMemoryFlags(cmd, &p.Memory, "", memoryUsage+" (default host)")
 }
 
 // validate makes the plans of what was given.
 func (p *planFlags) validate(cmd *cobra.Command) error {
 	p.portGiven = cmd.Flags().Changed("port")
 	var sizes []int
-	var err error
+	err := cmp.Or(checkMemory(p.Memory, ""), checkMemory(p.PeerMemory, "peer-"))
+	if err != nil {
+		return err
+	}
 	if p.size != "" {
 		if sizes, err = parseSizes(p.size); err != nil {
 			return usagef("--size %s: %w", p.size, err)
@@ -88,6 +103,9 @@ func (p *planFlags) validate(cmd *cobra.Command) error {
 	if p.oneBuffer {
 		footprint = 0
 	}
+	if p.set.ChunkBytes, err = parseBytes(p.chunk); err != nil {
+		return usagef("--chunk %s: %w", p.chunk, err)
+	}
 	for _, op := range p.ops {
 		for _, m := range p.measures {
 			plan := perftest.NewPlan(perftest.Operation(op), perftest.Measure(m))
@@ -96,19 +114,39 @@ func (p *planFlags) validate(cmd *cobra.Command) error {
 			if sizes != nil {
 				plan.SizesBytes = sizes
 			}
-			if err := plan.Validate(); err != nil {
-				return usagef("%s %s: %w", op, m, err)
+			if err := p.byRoutes(plan); err != nil {
+				return err
 			}
-			p.Plans = append(p.Plans, plan)
 		}
 	}
 	return nil
+}
+
+// byRoutes adds a plan by each route that was asked for.
+func (p *planFlags) byRoutes(plan perftest.Plan) error {
+	for _, r := range p.routes {
+		plan.ChunkBytes, plan.Chunks = p.set.ChunkBytes, p.set.Chunks
+		plan := plan.Through(perftest.Route(r))
+		if err := plan.Validate(); err != nil {
+			return usagef("%s %s: %w", plan.Operation, plan.Measure, err)
+		}
+		p.Plans = append(p.Plans, plan)
+	}
+	return nil
+}
+
+// needsDevice says whether any of the routes takes an RDMA device.
+func (p *planFlags) needsDevice() bool {
+	return slices.ContainsFunc(p.routes, func(r string) bool { return r != string(perftest.RouteTCP) })
 }
 
 // place is where this end measures: the device that was named, or the first that
 // can be measured, and what else the flags say.
 func (p *planFlags) place(ctx context.Context) (perftest.Local, error) {
 	l := p.Local
+	if l.Device == "" && !p.needsDevice() {
+		return l, nil
+	}
 	name := l.Device
 	if name != "" && p.portGiven {
 		name += "/" + strconv.Itoa(l.Port)
@@ -119,6 +157,9 @@ func (p *planFlags) place(ctx context.Context) (perftest.Local, error) {
 		return l, deviceError(err)
 	}
 	l.Device, l.Port = found.Device, found.Port
+	if err := perf.memory(ctx, &l, p.Memory); err != nil {
+		return l, deviceError(fmt.Errorf("--mem: %w", err))
+	}
 	return l, nil
 }
 
@@ -155,6 +196,9 @@ func (p *planFlags) apply(cmd *cobra.Command, plan *perftest.Plan) {
 	}
 	if given("count") {
 		plan.Messages, plan.DurationNs = set.Messages, 0
+	}
+	if p.shortest > 0 && plan.Measure == perftest.Bandwidth && !given("duration") && !given("count") {
+		plan.DurationNs = int64(p.shortest)
 	}
 	plan.MarginNs = 0
 	if plan.DurationNs > 0 && plan.Measure == perftest.Bandwidth {

@@ -44,7 +44,7 @@ func (c *Client) Ask(ctx context.Context, name string, args ...string) ([]fact.R
 		client: c, req: request{Ask: name, Args: args}, overall: overall,
 		answered: map[string]bool{},
 	}
-	if name == fact.AskFiles || name == fact.AskRDMAMap || name == fact.AskVerbs {
+	if slices.Contains(fact.PerSubject, name) {
 		q.expected = args
 	}
 	for {
@@ -131,7 +131,7 @@ func (q *question) limit() time.Time {
 }
 
 func (q *question) allowed() time.Duration {
-	if q.gate {
+	if q.gate || q.req.Ask == fact.AskRegistration { // the first pair of a GPU brings its driver up
 		return or(q.client.GateTimeout, defaultGate)
 	}
 	return or(q.client.SubjectTimeout, defaultSubject)

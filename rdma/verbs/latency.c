@@ -1,48 +1,17 @@
 /* Latency: one message in flight, there and back. Few instructions a message:
- * what can be done before or after is not in the loops. */
+ * what can be done before or after is not in the loops, and where last is a
+ * constant, the message that says the end is not in them either. */
 #define _GNU_SOURCE
 #include "loop.h"
-
-/* The initiator's times. It notes each post's, and samples are made of them at the end. */
-struct pace {
-	uint64_t turn; /* the message at which the warm-up is through, and then the last one */
-	uint64_t end;  /* of a test by time, which begins when the warm-up is through */
-};
-
-static struct pace pace(const struct gdr_session *s) { return (struct pace){ .turn = s->step.warm_up, .end = NEVER }; }
-
-/* Called when message i is to be posted. 1: it is the last one. Here and below,
- * last is a constant where it can be: the message that says the end is not the loop's. */
-static ALWAYS_INLINE int stamp(struct gdr_session *s, struct pace *p, uint64_t i)
-{
-	uint64_t now = gdr_cycles();
-
-	s->samples[i] = now;
-	s->progress = i;
-	if (__builtin_expect(i < p->turn && now < p->end, 1))
-		return 0;
-	if (i == s->step.warm_up) {
-		uint64_t last = s->qps->goal - 1, most = s->samples_cap - 2;
-
-		p->turn = last < most ? last : most;
-		if (s->step.duration_ns)
-			p->end = now + gdr_cycles_of(s, s->step.duration_ns);
-	}
-	return i >= p->turn || now >= p->end;
-}
 
 /* messages is how many were posted. */
 static int finish(struct gdr_session *s, uint64_t messages)
 {
-	uint64_t now = gdr_cycles();
-
+	if (s->c.initiator)
+		stamp_end(s, messages);
 	s->qps->posted = s->qps->completed = messages;
 	if (s->c.op != GDR_READ) /* which has no answers */
 		s->qps->received = messages;
-	if (!s->c.initiator)
-		return 0;
-	s->samples[messages] = now;
-	s->samples_n = messages - s->step.warm_up;
 	return 0;
 }
 
@@ -227,7 +196,7 @@ static ALWAYS_INLINE int message_back(struct gdr_session *s, struct place *at, c
 #define INITIATOR(name, once, ...)                                                         \
 	static NEVER_INLINE int name(struct gdr_session *s)                                \
 	{                                                                                  \
-		struct pace p = pace(s);                                                   \
+		struct pace p = first_pace(s);                                                   \
 		struct place at = first;                                                   \
 		uint64_t i;                                                                \
                                                                                            \

@@ -112,4 +112,38 @@ static ALWAYS_INLINE int post(struct gdr_session *s, struct gdr_qp *q, uint32_t 
 	return __builtin_expect(rc, 0) ? gdr_post_failed(s, "ibv_post_send", q, rc) : 0;
 }
 
+/* The initiator's times. It notes each post's, and samples are made of them at the end. */
+struct pace {
+	uint64_t turn; /* the message at which the warm-up is through, and then the last one */
+	uint64_t end;  /* of a test by time, which begins when the warm-up is through */
+};
+
+static inline struct pace first_pace(const struct gdr_session *s) { return (struct pace){ .turn = s->step.warm_up, .end = NEVER }; }
+
+/* Called when message i is to be posted. 1: it is the last one. */
+static ALWAYS_INLINE int stamp(struct gdr_session *s, struct pace *p, uint64_t i)
+{
+	uint64_t now = gdr_cycles();
+
+	s->samples[i] = now;
+	s->progress = i;
+	if (__builtin_expect(i < p->turn && now < p->end, 1))
+		return 0;
+	if (i == s->step.warm_up) {
+		uint64_t last = s->qps->goal - 1, most = s->samples_cap - 2;
+
+		p->turn = last < most ? last : most;
+		if (s->step.duration_ns)
+			p->end = now + gdr_cycles_of(s, s->step.duration_ns);
+	}
+	return i >= p->turn || now >= p->end;
+}
+
+/* Called last: messages is how many were posted. */
+static inline void stamp_end(struct gdr_session *s, uint64_t messages)
+{
+	s->samples[messages] = gdr_cycles();
+	s->samples_n = messages - s->step.warm_up;
+}
+
 #endif
