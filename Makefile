@@ -7,7 +7,7 @@ GO       ?= go
 BIN      := bin/gdrcheck
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-FUZZTIME ?= 30s
+FUZZTIME ?= 60s
 # go-nvml leaves its symbols undefined for lazy binding: with -z now, which
 # some distributions make the default, the program would die at start.
 LDFLAGS  := -extldflags=-Wl,-z,lazy -X main.version=$(VERSION) -X main.commit=$(COMMIT)
@@ -74,8 +74,12 @@ fmt: ## format the Go files
 	$(LINT) fmt ./...
 
 .PHONY: fuzz
-fuzz: ## run each fuzz target for FUZZTIME (30s)
+fuzz: ## run each fuzz target for FUZZTIME (60s), several at a time
 	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: mutate
+mutate: ## break the checks in one place at a time, and list what no test notices
+	$(GO) run ./internal/mutate -accepted internal/mutate/checks.accepted ./checks
 
 .PHONY: golden
 golden: ## rewrite the golden files; look at the difference before you commit it

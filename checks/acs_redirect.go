@@ -25,12 +25,8 @@ var acsRedirect = Check{
 }
 
 func evalACS(c *Case) {
-	g, _ := c.Graph.Device(c.Subject.Pair.GPU)
+	gpu := c.Subject.GPU.Addr
 	end, ok := c.pathEnd(c.Subject.NIC)
-	if g.Addr == nil {
-		c.Unknown("cannot tell: the GPU's PCI address is not known")
-		return
-	}
 	if !ok {
 		Need(c, "PCI function of the NIC", c.Subject.NIC.PCI, c.Subject.NIC.Dir)
 		c.NotApplicable("the NIC is no PCI function")
@@ -40,13 +36,13 @@ func evalACS(c *Case) {
 		evalACSGuest(c, end)
 		return
 	}
-	for _, a := range []pci.Address{*g.Addr, end} {
+	for _, a := range []pci.Address{gpu, end} {
 		if !c.Graph.Placed(a) {
 			c.Unknown("cannot tell: where %s stands in the PCI tree is not in what was read", a)
 			return
 		}
 	}
-	common := c.Graph.Common(*g.Addr, end)
+	common := c.Graph.Common(gpu, end)
 	if common == nil {
 		// p2pdma's rule: without a common bridge traffic crosses the root complex
 		// whatever the ports' ACS bits say; then its whitelist of host bridges
@@ -54,17 +50,17 @@ func evalACS(c *Case) {
 		c.NotApplicable("GPU and NIC share no switch: their traffic crosses the root complex whatever ACS says")
 		return
 	}
-	bridges := c.Graph.Bridges(*g.Addr, end)
+	bridges := c.Graph.Bridges(gpu, end)
 	if len(bridges) == 0 {
 		c.Pass("no bridge between the GPU, the NIC and their common port")
 		return
 	}
-	if c.passedThrough(*g.Addr) {
+	if c.passedThrough(gpu) {
 		evalACSHost(c, c.below(common, end), end)
 		return
 	}
 	if c.Subject.NIC.DataDirect.State == fact.Known {
-		evalACSDataDirect(c, *g.Addr, end, common)
+		evalACSDataDirect(c, gpu, end, common)
 		return
 	}
 	var redirecting []pci.Address
@@ -131,7 +127,7 @@ func (c *Case) redirectingPorts() []pci.Address {
 		g, _ := c.Graph.Device(p.GPU)
 		nic, _ := c.Graph.Device(p.NIC)
 		end, ok := c.pathEnd(nic.RDMA)
-		if g.Addr == nil || !ok || c.Graph.Common(*g.Addr, end) == nil {
+		if !ok || c.Graph.Common(*g.Addr, end) == nil {
 			continue
 		}
 		for _, b := range c.Graph.Bridges(*g.Addr, end) {

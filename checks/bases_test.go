@@ -159,6 +159,7 @@ func hgxH100(t *testing.T) *topo.Machine {
 		d.Uverbs[0].Name = fmt.Sprintf("uverbs%d", i)
 	}
 	m.RDMA.RDMACM = goodNode().RDMA.RDMACM
+	m.QoS = goodQoS(m.RDMA.Devices)
 	addrs := clone(t, m)
 	healthyHost(m)
 	m.PCI = addrs.PCI // as collected

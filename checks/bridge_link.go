@@ -24,23 +24,11 @@ var bridgeLink = Check{
 func eachUplink(n *Node) []Subject {
 	var out []Subject
 	for _, s := range EachPathBridge(n) {
-		if n.hopKind(s.Function.Address) == "upstream port" {
+		if n.Graph.BridgeKind(s.Function.Address) == "upstream port" {
 			out = append(out, s)
 		}
 	}
 	return out
-}
-
-// hopKind is what the paths call a bridge.
-func (n *Node) hopKind(a pci.Address) string {
-	for _, p := range n.preferred() {
-		for _, h := range p.Hops {
-			if h.Addr != nil && *h.Addr == a {
-				return h.Kind
-			}
-		}
-	}
-	return ""
 }
 
 func evalBridgeLink(c *Case) {
@@ -94,7 +82,7 @@ func (c *Case) isTurningPoint() bool {
 		g, _ := c.Graph.Device(p.GPU)
 		nic, _ := c.Graph.Device(p.NIC)
 		end, ok := c.pathEnd(nic.RDMA)
-		if g.Addr == nil || !ok || !onPath(p, self.Address) {
+		if !ok || !onPath(p, self.Address) {
 			continue
 		}
 		if common := c.Graph.Common(*g.Addr, end); common == nil || common.Address != self.Address {

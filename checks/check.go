@@ -55,6 +55,7 @@ type Node struct {
 	Thresholds Thresholds
 	Preset     *Preset // nil: none holds
 	Policy     *Policy // nil: none was given
+	Network    NetworkProfile
 
 	chosenPreset string             // as the options or the policy name it
 	Results      []*perftest.Result // measurements that this machine took part in

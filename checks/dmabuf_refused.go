@@ -23,6 +23,10 @@ var dmabufRefused = Check{
 }
 
 func evalDMABufRefused(c *Case) {
+	if len(EachPair(c.Node)) == 0 {
+		c.NotApplicable("no GPU and NIC that belong together")
+		return
+	}
 	log, state := seeLog(c)
 	if state != fact.Known {
 		c.Lower(SeverityWarning)

@@ -103,6 +103,16 @@ func TestGDRWay(t *testing.T) {
 		{"AMD without P2PDMA", amd(lacking), pair, Fail, "CONFIG_PCI_P2PDMA", "amdgpu-dkms"},
 		{"AMD, configuration not seen", amd(nil), pair, Unknown, "configuration", ""},
 		{"AMD with a peer memory client", all2(amd(lacking), func(m *topo.Machine) { m.Host.MemoryPeers = known([]string{"amdkfd"}) }), pair, Pass, "peer memory client", ""},
+		{"peermem, DMA-BUF not known", all2(noProbe, func(m *topo.Machine) { nic(m).Driver.V = "newnic" }), pair, Pass, "nvidia_peermem (whether DMA-BUF works too is not known: not known for the NIC driver newnic)", ""},
+		{"driver not loaded, modules not seen", all2(noCUDA, func(m *topo.Machine) {
+			m.GPU.NVIDIA.Flavour = absent[string]()
+			denied(&m.Host.Modules)
+		}), pair, Unknown, "modules could not be seen", ""},
+		{"open driver before DMA-BUF", all2(noPeermem, noCUDA, func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = "510.108.03" }), pair, Fail, "510.108.03 is older than 515", ""},
+		{"the first with DMA-BUF", all2(noPeermem, noCUDA, func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = "515.43.04" }), pair, Pass, "DMA-BUF", ""},
+		{"open driver of no known version", all2(noPeermem, noCUDA, func(m *topo.Machine) { denied(&m.GPU.NVIDIA.Version) }), pair, Pass, "DMA-BUF", ""},
+		{"the kernel has no dma-buf", all2(noPeermem, noCUDA, func(m *topo.Machine) { m.Host.KernelConfig.V["CONFIG_DMA_SHARED_BUFFER"] = "n" }), pair, Fail, "without CONFIG_DMA_SHARED_BUFFER", ""},
+		{"AWS G6e", func(m *topo.Machine) { m.Host.DMI.ProductName = known("g6e.48xlarge") }, pair, Fail, "no GPUDirect RDMA", "p5"},
 	})
 }
 
@@ -135,6 +145,7 @@ func TestGPUDirectAttribute(t *testing.T) {
 			m.GPU.GPUs[0].CUDA = fact.Missing[gpu.CUDADevice](fact.Failed, "cuda:cuInit", "CUDA error 802: system not yet initialized")
 		}, "GPU0", Unknown, "802", ""},
 		{"AMD", func(m *topo.Machine) { m.GPU.GPUs[0].Vendor = gpu.VendorAMD }, "GPU0", NotApplicable, "AMD", ""},
+		{"host of guests", vfio, "GPU0", NotApplicable, "reserved for a virtual machine", ""},
 	})
 }
 
@@ -154,6 +165,8 @@ func TestNICModel(t *testing.T) {
 			nic(m).Model = absent[rdma.Model]()
 			nic(m).Driver.V = "newnic"
 		}, "mlx5_0", Info, "not known", ""},
+		{"model not seen", func(m *topo.Machine) { denied(&nic(m).Model); nic(m).Driver.V = "newnic" }, "mlx5_0", Unknown, "may not be read", ""},
+		{"a model of which nobody knows", func(m *topo.Machine) { nic(m).Model.V.GPUDirect, nic(m).Driver.V = "unknown", "newnic" }, "mlx5_0", Info, "not known", ""},
 	})
 }
 
@@ -193,6 +206,15 @@ func TestNVregOptions(t *testing.T) {
 		}), "node", Warn, "transfers get lost", "reboot"},
 		{"modprobe.d unreadable", func(m *topo.Machine) { denied(&m.Host.Modprobe) }, "node", Unknown, "may not be read", ""},
 		{"no driver", func(m *topo.Machine) { m.GPU.NVIDIA.Params = absent[map[string]string]() }, "node", NotApplicable, "not loaded", ""},
+		{"the module's other name", func(m *topo.Machine) {
+			option("NVreg_EnableStreamMemOPs", "1")(m)
+			m.Host.Modprobe.V[0].Module = "nvidia-current"
+		}, "node", Warn, "waits for a reboot", ""},
+		{"another module's", func(m *topo.Machine) {
+			option("NVreg_EnableStreamMemOPs", "1")(m)
+			m.Host.Modprobe.V[0].Module = "nvidia_drm"
+		}, "node", Pass, "", ""},
+		{"of another kind", option("EnableStreamMemOPs", "1"), "node", Pass, "", ""},
 	})
 }
 
@@ -232,6 +254,11 @@ func TestGDRDrv(t *testing.T) {
 		{"built for another kernel", gdrdrvFile("opensource", "6.8.0-31-generic SMP"), "node", Warn, "built for kernel 6.8.0-31-generic", "dkms"},
 		{"modules not seen", func(m *topo.Machine) { denied(&m.Host.Modules) }, "node", Unknown, "may not be read", ""},
 		{"nodes not seen", all2(loaded("2.5", 239, there), func(m *topo.Machine) { m.Host.Nodes = nil }), "node", Unknown, "no device nodes were seen", ""},
+		{"too old, on the first driver that it fails on", all2(loaded("2.4.1", 239, there), func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = "560.28.03" }), "node", Warn, "fails on GPU drivers", ""},
+		{"version not known", all2(loaded("2.4.1", 239, there), func(m *topo.Machine) { m.Host.Modules.V[len(m.Host.Modules.V)-1].Version = absent[string]() }), "node", Pass, "", ""},
+		{"may not be opened", all2(loaded("2.5", 239, there), func(m *topo.Machine) { m.Host.Nodes[1].Access.V = false }), "node", Warn, "may not be opened", "chmod 666 /dev/gdrdrv"},
+		{"whether it may be opened is not known", all2(loaded("2.5", 239, there), func(m *topo.Machine) { denied(&m.Host.Nodes[1].Access) }), "node", Pass, "", ""},
+		{"built for the open driver, flavour not known", all2(gdrdrvFile("opensource", "6.8.0-45-generic SMP"), func(m *topo.Machine) { denied(&m.GPU.NVIDIA.Flavour) }), "node", Info, "not loaded", ""},
 	})
 }
 
@@ -260,5 +287,10 @@ func TestMemlock(t *testing.T) {
 		{"not collected", func(m *topo.Machine) {
 			m.Host.Limits = fact.Missing[host.Limits](fact.NotCollected, "limits:self", "only a live machine can answer")
 		}, "node", Unknown, "only a live machine", ""},
+		{"just enough", limit(16<<30, 16<<30, 0), "node", Pass, "16 GiB", ""},
+		{"slurmd's just suffices", service("slurmd", 16<<30), "node", Pass, "unlimited", ""},
+		{"slurmd's, in its own words", service("slurmd", 8<<20), "node", Warn, "", "PropagateResourceLimitsExcept=MEMLOCK"},
+		{"may be raised far enough", limit(8<<20, 16<<30, 0), "node", Warn, "only 8 MiB", "ulimit -l hard"},
+		{"none to read", func(m *topo.Machine) { m.Host.Limits = absent[host.Limits]() }, "node", Unknown, "no memlock limit", ""},
 	})
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
 // callSource matches sources that are calls rather than files: "nvml:nvmlDeviceGetName".
-var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table)(:|$)`)
+var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table|netlink|devlink|ethtool|lldp|mstconfig|environment)(:|$)`)
 
 // source makes a fact's source absolute: the reader of a report has no device
 // folder at hand to which "current_link_speed" would be relative.
@@ -100,6 +101,14 @@ func show(v any) string {
 			keys = append(keys, fmt.Sprintf("%d: %#04x", k.Index, k.Value))
 		}
 		return orElse(strings.Join(keys, ", "), "none")
+	case qos.PFC:
+		return "priority " + x.Enabled.String()
+	case qos.Buffer:
+		return showBuffers(x)
+	case qos.DCBX:
+		return showDCBX(x)
+	case []qos.App:
+		return fmt.Sprintf("%d entries", len(x))
 	case host.PeerMemory:
 		return importText(x)
 	case gpu.NVMLSystem:

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -9,7 +10,7 @@ import (
 
 var gpuDirectAttribute = Check{
 	ID: "gpu-direct-attribute", Title: "the GPU supports GPUDirect RDMA", Area: AreaGPU, Severity: SeverityError, Rung: RungWay,
-	Why: "CUDA tells for each GPU whether its memory may be used by other PCIe devices. GeForce cards, some vGPU profiles and GB10 do not allow it, and no setting changes that.",
+	Why: "CUDA tells for each GPU whether its memory may be used by other PCIe devices. GeForce cards and some vGPU profiles do not allow it, and no setting changes that. GB10 does not either, and does without: its memory is the CPU's.",
 	Fix: []string{"Use a data-centre or workstation GPU; in a guest, pass a whole GPU through or choose a vGPU profile with GPUDirect RDMA"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html",
@@ -29,6 +30,12 @@ var gpuDirectAttribute = Check{
 		}
 		class := c.noGPUDirect(g.Name)
 		attr := cuda(g, func(d *gpu.CUDADevice) fact.Value[int] { return d.GPUDirectRDMA })
+		if c.sharesMemory(g) {
+			See(c, "CUDA attribute 116 (GPUDirect RDMA)", attr)
+			c.Row("model", g.Name, c.nameSource(g))
+			c.Info("%s does not support GPUDirect RDMA, by design, and needs none: GPU and CPU share their memory, so register host memory (cudaHostAlloc, then ibv_reg_mr), which the GPU uses without a copy; NCCL does so by itself and reports GDR 0", g.Name)
+			return
+		}
 		if attr.State != fact.Known && class == "" {
 			// Every other NVIDIA GPU of a server has it: not having asked CUDA,
 			// as in a container without its library, leaves little in doubt.
@@ -38,7 +45,7 @@ var gpuDirectAttribute = Check{
 			See(c, "CUDA attribute 116 (GPUDirect RDMA)", attr)
 			c.Row("model", g.Name, c.nameSource(g))
 			c.Warn("%s: GPUs of this class do not support GPUDirect RDMA", g.Name)
-			fixNoGPUDirect(c, class)
+			c.Fix(fixNoGPUDirect)
 			c.Unsure("CUDA, which tells for sure, could not be asked")
 			return
 		}
@@ -47,7 +54,7 @@ var gpuDirectAttribute = Check{
 		switch {
 		case ok && got == 0 && class != "":
 			c.Fail("%s does not support GPUDirect RDMA: its class does not, by design", g.Name)
-			fixNoGPUDirect(c, class)
+			c.Fix(fixNoGPUDirect)
 		case !ok:
 			c.Unknown("cannot tell: there is no CUDA driver library to ask%s", because(attr.Reason))
 			c.Fix(gpu.InstallCUDA)
@@ -77,6 +84,13 @@ func (n *Node) noGPUDirect(name string) string {
 	return ""
 }
 
+// sharesMemory says whether a GPU's memory is the CPU's, so that GPUDirect RDMA has
+// no part in reaching it. Where CUDA says that it supports it, CUDA is right.
+func (n *Node) sharesMemory(g *gpu.GPU) bool {
+	return g.CUDA.V.GPUDirectRDMA.Or(0) == 0 &&
+		slices.ContainsFunc(n.Thresholds.SharedMemoryModels, func(m string) bool { return strings.Contains(g.Name, m) })
+}
+
 // nameSource is where a GPU's name comes from.
 func (n *Node) nameSource(g *gpu.GPU) string {
 	if g.NVML.State == fact.Known {
@@ -85,14 +99,7 @@ func (n *Node) nameSource(g *gpu.GPU) string {
 	return "/proc/driver/nvidia/gpus/" + g.Addr.String() + "/information"
 }
 
-func fixNoGPUDirect(c *Case, class string) {
-	if class == "GB10" {
-		c.Fix("GPU and CPU share their memory here: register host memory (cudaHostAlloc, then ibv_reg_mr), which the GPU reads and writes without a copy",
-			"NCCL does so by itself: it reports 'GDR 0', and that is right")
-		return
-	}
-	c.Fix("Use a data-centre or workstation GPU for GPUDirect RDMA; on this one applications copy through the CPU")
-}
+const fixNoGPUDirect = "Use a data-centre or workstation GPU for GPUDirect RDMA; on this one applications copy through the CPU"
 
 func orElse(s, def string) string {
 	if s == "" {

@@ -76,7 +76,7 @@ func evalGPUErrors(c *Case) {
 		c.Unsure(reset)
 		fixXid(c, device)
 	case app != nil:
-		c.Info("%s, which applications cause as a rule", strings.Join(app, ", "))
+		c.Info("%s: a restart of the application suffices", strings.Join(app, ", "))
 	case !log.Complete:
 		c.Row("kernel log", "no Xid; its beginning is overwritten", c.Machine.Host.KernelLog.Source)
 		c.Info("none in what is left of the kernel log")

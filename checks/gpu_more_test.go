@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -42,6 +43,13 @@ func TestGPUDriver(t *testing.T) {
 		}, "node", Warn, "do not start (Driver/library version mismatch)", "reboot"},
 		{"not loaded", func(m *topo.Machine) { m.GPU.NVIDIA.Version = absent[string]() }, "node", NotApplicable, "not loaded", ""},
 		{"denied", func(m *topo.Machine) { denied(&m.GPU.NVIDIA.Version) }, "node", Unknown, "may not be read", ""},
+		{"the first with DMA-BUF", version("515.43.04"), "node", Pass, "515.43.04", ""},
+		{"the first CUDA with DMA-BUF", func(m *topo.Machine) {
+			m.GPU.NVIDIA.CUDA = fact.Of(gpu.CUDASystem{DriverVersion: 11070}, "cuda:cuInit")
+		}, "node", Pass, "", ""},
+		{"libraries of no known version", func(m *topo.Machine) {
+			m.GPU.NVIDIA.NVML = fact.Of(gpu.NVMLSystem{}, "nvml:nvmlSystemGetDriverVersion")
+		}, "node", Pass, "", ""},
 	})
 }
 
@@ -55,6 +63,7 @@ func TestGPUPartition(t *testing.T) {
 			dev(m).MIG = fact.Missing[gpu.MIGMode](fact.Unsupported, "nvml:nvmlDeviceGetMigMode", "not supported")
 		}, "GPU0", NotApplicable, "not supported", ""},
 		{"denied", func(m *topo.Machine) { denied(&dev(m).MIG) }, "GPU0", Unknown, "may not be read", ""},
+		{"no MIG mode", func(m *topo.Machine) { dev(m).MIG = absent[gpu.MIGMode]() }, "GPU0", NotApplicable, "no MIG mode", ""},
 	})
 }
 
@@ -66,6 +75,7 @@ func TestConfidentialComputing(t *testing.T) {
 			dev(m).Confidential = fact.Missing[bool](fact.Unsupported, "nvml:nvmlSystemGetConfComputeState", "not in this library")
 		}, "GPU0", NotApplicable, "not in this library", ""},
 		{"no NVML", func(m *topo.Machine) { denied(&m.GPU.GPUs[0].NVML) }, "GPU0", Unknown, "may not be read", ""},
+		{"none here", func(m *topo.Machine) { dev(m).Confidential = absent[bool]() }, "GPU0", NotApplicable, "no confidential computing", ""},
 	})
 }
 
@@ -120,6 +130,8 @@ func TestIMEX(t *testing.T) {
 		{"HGX has a fabric and no domain", func(m *topo.Machine) {
 			dev(m).Fabric.V = gpu.Fabric{State: "completed", ClusterUUID: "00000000-0000-0000-0000-000000000000"}
 		}, "node", NotApplicable, "", ""},
+		{"not joined yet", func(m *topo.Machine) { domain(m); dev(m).Fabric.V.State = "in_progress" }, "node", NotApplicable, "no multi-node", ""},
+		{"fabric not seen", func(m *topo.Machine) { domain(m); denied(&dev(m).Fabric) }, "node", NotApplicable, "no multi-node", ""},
 	})
 }
 
@@ -138,6 +150,7 @@ func TestGPUMemory(t *testing.T) {
 		{"no ECC", noECC, "GPU0", NotApplicable, "not supported", ""},
 		{"remapping not seen", func(m *topo.Machine) { denied(&dev(m).RemappedRows) }, "GPU0", Unknown, "row remapping may not be read", ""},
 		{"ECC not seen", func(m *topo.Machine) { denied(&dev(m).ECC) }, "GPU0", Unknown, "ECC may not be read", ""},
+		{"no ECC here", func(m *topo.Machine) { dev(m).ECC, dev(m).RemappedRows = absent[gpu.ECC](), absent[gpu.Remapped]() }, "GPU0", NotApplicable, "no ECC", ""},
 	})
 }
 
@@ -164,6 +177,8 @@ func TestNVLink(t *testing.T) {
 		{"none on any", both(0, 0), "GPU0", Info, "no NVLink is up", ""},
 		{"no NVLink", nil, "GPU0", NotApplicable, "no NVLink", ""},
 		{"denied", func(m *topo.Machine) { denied(&dev(m).NVLinks) }, "GPU0", Unknown, "may not be read", ""},
+		{"none listed", func(m *topo.Machine) { dev(m).NVLinks = known([]gpu.NVLink{}) }, "GPU0", NotApplicable, "has no NVLink", ""},
+		{"none here", func(m *topo.Machine) { dev(m).NVLinks = absent[[]gpu.NVLink]() }, "GPU0", NotApplicable, "has no NVLink", ""},
 	})
 }
 
@@ -188,7 +203,7 @@ func TestGPUErrors(t *testing.T) {
 		{"off the bus", logs(host.LogXid, gpuAddr, 79), "GPU0", Fail, "Xid 79", "sudo nvidia-smi -r -i " + gpuAddr},
 		{"start failed", logs(host.LogInitFailed, gpuAddr, 0), "GPU0", Fail, "RmInitAdapter failed", ""},
 		{"NVLink", logs(host.LogXid, gpuAddr, 74), "GPU0", Warn, "Xid 74", "since boot"},
-		{"an application's", logs(host.LogXid, gpuAddr, 31), "GPU0", Info, "Xid 31, which applications cause", ""},
+		{"an application's", logs(host.LogXid, gpuAddr, 31), "GPU0", Info, "Xid 31: a restart of the application suffices", ""},
 		{"the worst counts", func(m *topo.Machine) {
 			for _, code := range []int{13, 79, 74} {
 				logs(host.LogXid, gpuAddr, code)(m)
@@ -202,6 +217,7 @@ func TestGPUErrors(t *testing.T) {
 		}, "0000:b3:00.0", Fail, "SXid 20034", ""},
 		{"log is partial", partialLog, "GPU0", Info, "what is left", ""},
 		{"denied", deniedLog, "GPU0", Unknown, "may not be read", "sudo"},
+		{"no log", noLog, "GPU0", Unknown, "log is not there", ""},
 	})
 }
 
@@ -217,6 +233,8 @@ func TestDMABufRefused(t *testing.T) {
 		{"peermem is there", logs(host.LogDMABufTopology, "", 0), "node", Warn, "nvidia-peermem is there", "a registration tells"},
 		{"log is partial", partialLog, "node", Info, "what is left", ""},
 		{"denied", deniedLog, "node", Unknown, "may not be read", "sudo"},
+		{"no log", noLog, "node", Unknown, "log is not there", ""},
+		{"no pair", func(m *topo.Machine) { m.RDMA.Devices = nil }, "node", NotApplicable, "no GPU and NIC", ""},
 	})
 }
 
@@ -231,7 +249,9 @@ func TestGPUWithoutGPUDirect(t *testing.T) {
 	runCases(t, "gpu-direct-attribute", []verdictCase{
 		{"supported", nil, "GPU0", Pass, "on the GPU's side", ""},
 		{"GeForce", named("NVIDIA GeForce RTX 4090", known(0)), "GPU0", Fail, "by design", "through the CPU"},
-		{"GB10", named("NVIDIA GB10", known(0)), "GPU0", Fail, "by design", "ibv_reg_mr"},
+		{"GB10", named("NVIDIA GB10", known(0)), "GPU0", Info, "by design, and needs none", ""},
+		{"GB10, CUDA not asked", named("NVIDIA GB10", noCUDA), "GPU0", Info, "by design, and needs none", ""},
+		{"CUDA allows a GB10", named("NVIDIA GB10", known(1)), "GPU0", Pass, "", ""},
 		{"CUDA allows a GeForce", named("NVIDIA GeForce RTX 9090", known(1)), "GPU0", Pass, "", ""},
 		{"GeForce, CUDA not asked", named("NVIDIA GeForce RTX 4090", noCUDA), "GPU0", Warn, "of this class", "could not be asked"},
 		{"not for VMM", func(m *topo.Machine) { m.GPU.GPUs[0].CUDA.V.RDMAWithVMM.V = 0 }, "GPU0", Info, "not for that of cuMemCreate", ""},
@@ -250,4 +270,32 @@ func TestEFAPeermem(t *testing.T) {
 		{"another NIC", nil, nodeID, NotApplicable, "nothing", ""},
 		{"denied", func(m *topo.Machine) { efa(m); denied(&m.Host.Modules) }, "mlx5_0", Unknown, "cannot tell", ""},
 	})
+}
+
+// The immediate actions of NVIDIA's Xid catalogue
+// (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) for some codes of each kind.
+func TestXidLists(t *testing.T) {
+	n, err := NewNode(goodNode(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	th := n.Thresholds
+	for action, codes := range map[string][]int{
+		"RESET_GPU":   {46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158},
+		"RESTART_BM":  {79},
+		"RESTART_APP": {8, 11, 13, 25, 31, 32, 39, 60, 68, 69, 94, 96, 105, 126, 135, 139},
+		"IGNORE":      {14, 37, 38, 43, 44, 63, 66, 67, 106, 107, 137, 141},
+		"WORKFLOW":    {74, 144, 145, 149, 150}, // NVLink: the details decide
+		"SUPPORT":     {54, 78, 92, 121, 142, 157},
+	} {
+		for _, code := range codes {
+			fatal, app := slices.Contains(th.XidFatal, code), slices.Contains(th.XidApplication, code)
+			if wantFatal := action == "RESET_GPU" || action == "RESTART_BM"; fatal != wantFatal {
+				t.Errorf("Xid %d (%s): fatal %v", code, action, fatal)
+			}
+			if wantApp := action == "RESTART_APP" || action == "IGNORE"; app != wantApp {
+				t.Errorf("Xid %d (%s): the application's %v", code, action, app)
+			}
+		}
+	}
 }

@@ -24,6 +24,10 @@ var gpuNICPath = Check{
 }
 
 func evalGPUNICPath(c *Case) {
+	if c.sharesMemory(c.Subject.GPU) {
+		c.NotApplicable("GPU and CPU share their memory: a NIC reaches it by its own path to the CPU")
+		return
+	}
 	best := c.Graph.Affinity()[c.Subject.ID]
 	if len(best) == 0 {
 		if len(c.Machine.RDMA.Devices) == 0 {
@@ -40,7 +44,7 @@ func evalGPUNICPath(c *Case) {
 	switch {
 	case class.Rank() <= c.Thresholds.PathGood.Rank():
 		c.Pass("%s to %s", class, nics)
-	case c.Thresholds.PathPromised != "" && class != topo.ClassUnknown && class.Rank() > c.Thresholds.PathPromised.Rank():
+	case class != topo.ClassUnknown && class.Rank() > c.Thresholds.PathPromised.Rank(): // of no promise, nothing ranks behind
 		c.Fail("%s to its best NIC (%s): %s every GPU has one at %s", class, nics, c.promisedBy(), c.Thresholds.PathPromised)
 		c.Fix("Look for a NIC that is missing from the bus: lspci | grep -Ei 'mellanox|infiniband'; gdrcheck topo",
 			"Reseat the NIC of this GPU's switch; see: gdrcheck topo -o tree")
@@ -64,8 +68,8 @@ func evalGPUNICPath(c *Case) {
 			c.Fix("NCCL uses GPUDirect RDMA at this distance only with NCCL_NET_GDR_LEVEL=PHB: measure both")
 		} else {
 			c.Fix("NCCL uses GPUDirect RDMA at this distance only with NCCL_NET_GDR_LEVEL=SYS, which is seldom faster: measure both")
-			if node, ok := c.nicNode(best[0]); ok {
-				c.Fix(fmt.Sprintf("Bind processes that drive %s to its own NUMA node: numactl --cpunodebind=%d --membind=%d", best[0], node, node))
+			if nic, _ := c.Graph.Device(best[0]); nic.NUMA != nil {
+				c.Fix(fmt.Sprintf("Bind processes that drive %s to its own NUMA node: numactl --cpunodebind=%d --membind=%d", best[0], *nic.NUMA, *nic.NUMA))
 			}
 		}
 		if c.clientCPU() {
@@ -75,14 +79,6 @@ func evalGPUNICPath(c *Case) {
 			c.Unsure("some CPUs forward peer traffic at full speed: a bandwidth test tells")
 		}
 	}
-}
-
-// nicNode is the NUMA node of a NIC's function.
-func (c *Case) nicNode(id string) (int, bool) {
-	if d, ok := c.Graph.Device(id); ok && d.Addr != nil {
-		return c.Graph.NUMA(*d.Addr)
-	}
-	return 0, false
 }
 
 // clientCPU says whether the CPU is one of Intel's for desktops and laptops.

@@ -25,6 +25,7 @@ func TestNUMABalancing(t *testing.T) {
 		{"no GPU", all2(on, func(m *topo.Machine) { m.GPU.GPUs = nil }), "node", NotApplicable, "GPU nodes", ""},
 		{"nodes not seen", all2(on, func(m *topo.Machine) { denied(&m.Host.NUMA) }), "node", Unknown, "may not be read", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.NUMABalancing) }, "node", Unknown, "may not be read", ""},
+		{"no nodes shown", all2(on, func(m *topo.Machine) { m.Host.NUMA = absent[[]host.NUMANode]() }), "node", Unknown, "no memory nodes", ""},
 	})
 }
 
@@ -42,6 +43,8 @@ func TestCPUPower(t *testing.T) {
 			m.Host.CPU.Governor, m.Host.CPU.Idle = absent[string](), absent[[]host.IdleState]()
 		}, "node", NotApplicable, "below this kernel", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.CPU.Idle) }, "node", Unknown, "may not be read", ""},
+		{"no governor here", func(m *topo.Machine) { m.Host.CPU.Governor = absent[string]() }, "node", Pass, "", ""},
+		{"no idle states here", func(m *topo.Machine) { m.Host.CPU.Idle = absent[[]host.IdleState]() }, "node", Pass, "", ""},
 	})
 }
 

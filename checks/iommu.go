@@ -2,9 +2,11 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/internal/host"
 )
 
@@ -25,6 +27,10 @@ var iommuTranslation = Check{
 func evalIOMMU(c *Case) {
 	f, ok := needFunction(c)
 	if !ok {
+		return
+	}
+	if slices.ContainsFunc(c.Machine.GPU.GPUs, func(g gpu.GPU) bool { return c.sharesMemory(&g) }) {
+		c.NotApplicable("GPU and CPU share their memory: nothing passes between PCIe devices")
 		return
 	}
 	group, ok := Need(c, "IOMMU group", f.IOMMUGroup, f.Dir)

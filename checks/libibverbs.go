@@ -60,7 +60,7 @@ func evalLibIBVerbs(c *Case) {
 		c.Unsure("programs that bring their own, as containers do, are not concerned: ldconfig -p | grep ibverbs")
 		return
 	}
-	if versions := differing(c); len(versions) > 1 {
+	if versions := differing(c); versions != nil {
 		c.Warn("several copies of libibverbs: %s", strings.Join(versions, ", "))
 		c.Fix("See which one a program takes: ldconfig -p | grep libibverbs; ldd $(command -v ibv_devinfo)",
 			"Remove the one that was not installed by the package manager or DOCA-OFED, then: sudo ldconfig")

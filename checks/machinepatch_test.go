@@ -191,7 +191,7 @@ func hasKey(v reflect.Value, i int, key string) bool {
 		for n := range v.NumField() {
 			tag, _, _ := strings.Cut(v.Type().Field(n).Tag.Get("json"), ",")
 			switch tag {
-			case "name", "addr", "path", "number", "index", "id":
+			case "name", "device", "addr", "path", "number", "index", "id":
 				return fmt.Sprint(v.Field(n).Interface()) == key
 			}
 		}

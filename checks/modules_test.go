@@ -83,6 +83,14 @@ func TestPeermemLoad(t *testing.T) {
 		{"EFA", all2(unloaded(without), func(m *topo.Machine) { nic(m).Model.V.GPUDirect = "dmabuf" }), "node", NotApplicable, "no NIC here", ""},
 		{"modules not seen", func(m *topo.Machine) { denied(&m.Host.Modules) }, "node", Unknown, "may not be read", ""},
 		{"files not seen", func(m *topo.Machine) { noPeermem(m) }, "node", Unknown, "not collected", ""},
+		{"packed in a way that nobody knows", unloaded(func(f files) { f["nvidia_peermem"].PeerMemory = absent[host.PeerMemory]() }), "node", Unknown, "cannot tell what nvidia-peermem's file needs", ""},
+		{"exported by its file, kernel not seen", unloaded(), "node", Pass, "nothing keeps it", ""},
+		{"the core's files unread, the kernel has none", all2(unloaded(func(f files) {
+			f["ib_core"].PeerMemory, f["ib_uverbs"].PeerMemory = fact.Value[host.PeerMemory]{}, fact.Value[host.PeerMemory]{}
+		}), noDMABuf, peerSymbol(false)), "node", Fail, "exports no ib_register_peer_memory_client", ""},
+		{"neither the core's files nor the kernel's symbols seen", unloaded(func(f files) {
+			f["ib_core"].PeerMemory, f["ib_uverbs"].PeerMemory = fact.Value[host.PeerMemory]{}, fact.Value[host.PeerMemory]{}
+		}), "node", Unknown, "not collected", ""},
 	})
 }
 
@@ -160,6 +168,7 @@ func TestModuleSignature(t *testing.T) {
 		{"too large to open", boot(false, fact.Missing[bool](fact.Unsupported, "nvidia.ko", "too large")), "node", Warn, "may not be enrolled", ""},
 		{"modules not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.Modules) }), "node", Unknown, "may not be read", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.SecureBoot) }, "node", Unknown, "may not be read", ""},
+		{"refused another time, and loaded now", all2(boot(true, known(true)), logged(host.LogUnsigned, "Loading of module is rejected", "")), "node", Pass, "loaded or signed", ""},
 	})
 }
 
@@ -171,7 +180,7 @@ func TestNVIDIAFS(t *testing.T) {
 		}
 	}
 	runCases(t, "nvidia-fs", []verdictCase{
-		{"not loaded", nil, "node", Info, "does not need it", ""},
+		{"not loaded", nil, "node", NotApplicable, "does not need it", ""},
 		{"loaded", load(map[string]int{"nvidia-fs": 234}), "node", Pass, "loaded 2.25", ""},
 		{"no number", load(map[string]int{"nvidia": 195}), "node", Warn, "no device number", "modprobe"},
 		{"not seen", all2(load(nil), func(m *topo.Machine) { denied(&m.Host.CharMajors) }), "node", Unknown, "may not be read", ""},
@@ -248,6 +257,8 @@ func TestP2PHostBridge(t *testing.T) {
 		{"with a client", all2(apart, func(m *topo.Machine) { m.Host.MemoryPeers.V = []string{"amdkfd"} }), pair, NotApplicable, "client", ""},
 		{"NVIDIA", nil, "node", NotApplicable, "nothing that the check judges", ""},
 		{"CPU not seen", all2(apart, func(m *topo.Machine) { denied(&m.Host.CPU.Vendor) }), pair, Unknown, "may not be read", ""},
+		{"two switches", all2(amdGPU, deeperNIC), pair, Pass, "share a switch (PXB)", ""},
+		{"the NIC's place was not seen", all2(apart, bridge(0x2f00), unseen(nicAddr)), pair, Unknown, "where " + nicAddr + " stands", ""},
 	})
 }
 
@@ -268,6 +279,8 @@ func TestIBGDA(t *testing.T) {
 		{"no driver", func(m *topo.Machine) { m.GPU.NVIDIA.Params = absent[map[string]string]() }, "node", NotApplicable, "not loaded", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.GPU.NVIDIA.Params) }, "node", Unknown, "may not be read", ""},
 		{"NIC driver not seen", func(m *topo.Machine) { denied(&nic(m).Driver) }, "node", Unknown, "may not be read", ""},
+		{"software alone", func(m *topo.Machine) { nic(m).Software = true }, "node", NotApplicable, "no RDMA NIC for GPUs", ""},
+		{"mlx5 for storage alone", all2(storageNIC, func(m *topo.Machine) { nic(m).Driver.V = "bnxt_en" }), "node", Info, "mlx5 NICs alone", ""},
 	})
 }
 
@@ -298,7 +311,7 @@ func TestDMABufAll(t *testing.T) {
 	m := goodNode()
 	secondNIC(func(d *rdma.Device) { d.Verbs.V.DMABufErrno.V = 95 })(m)
 	m.GPU.GPUs = append(m.GPU.GPUs, m.GPU.GPUs[0])
-	n, err := NewNode(m)
+	n, err := NewNode(m, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,6 +326,7 @@ func TestPeermemContexts(t *testing.T) {
 		{"some", logged(host.LogPeermemContext, "nv_get_p2p_free_callback: detected invalid context, skipping further processing", ""), "node", Info, "harmless", ""},
 		{"not loaded", noPeermem, "node", NotApplicable, "not loaded", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.KernelLog) }, "node", Unknown, "may not be read", ""},
+		{"no log", noLog, "node", Unknown, "log is not there", ""},
 	})
 }
 

@@ -25,7 +25,7 @@ var nicFirmware = Check{
 		newest, of := mine, ""
 		for i := range c.Machine.RDMA.Devices {
 			d := &c.Machine.RDMA.Devices[i]
-			if v, known := d.Firmware.Get(); known && d != nic && sameModel(d, nic) && older(newest, v) {
+			if v := d.Firmware.Or(""); sameModel(d, nic) && older(newest, v) {
 				newest, of = v, d.Name
 			}
 		}

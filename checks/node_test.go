@@ -11,6 +11,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -127,10 +128,44 @@ func goodNode() *topo.Machine {
 		NUMABalancing: known(0),
 		MemoryPeers:   known([]string{"nv_mem"}),
 	}
+	m.QoS = goodQoS(m.RDMA.Devices)
 	m.Host.CPU.Governor, m.Host.CPU.Idle = known("performance"), known([]host.IdleState{{Name: "POLL"}, {Name: "C1", LatencyUs: 2}})
 	m.RDMA.LibIBVerbs, m.RDMA.Providers = fact.Of("1.14.50.0", "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"), known([]string{"mlx5"})
 	return m
 }
+
+// goodQoS are the settings of a lossless RoCE network on every port: priority 3,
+// DSCP 26, traffic class 106.
+func goodQoS(devices []rdma.Device) qos.Facts {
+	f := qos.Facts{Job: fact.Of([]qos.Setting{{Name: "NCCL_IB_TC", Value: "106", Source: "/etc/nccl.conf"}}, "/etc/nccl.conf")}
+	for _, d := range devices {
+		for _, p := range d.Ports {
+			f.Ports = append(f.Ports, goodLeg(d.Name, p.Number, p.NetDev.V, d.PCI))
+		}
+	}
+	return f
+}
+
+func goodLeg(device string, number int, netdev string, function fact.Value[pci.Address]) qos.Port {
+	dir := "/sys/class/net/" + netdev
+	return qos.Port{
+		Device: device, Number: number, NetDev: netdev, NetDir: dir, PCI: function, NetDriver: known("mlx5_core"),
+		DCB: qos.DCB{
+			DCBX:   fact.Of(qos.DCBX{Host: true, IEEE: true}, "netlink:GDCBX"),
+			PFC:    fact.Of(qos.PFC{Enabled: 1 << 3, MaxClasses: 8}, "netlink:IEEE_GET"),
+			Apps:   fact.Of([]qos.App{{Selector: qos.ByDSCP, Protocol: 26, Priority: 3}}, "netlink:IEEE_GET"),
+			Trust:  fact.Of(qos.TrustDSCP, "netlink:IEEE_GET"),
+			Buffer: fact.Of(qos.Buffer{Priority: [8]int{3: 1}, SizeBytes: [8]uint32{130944, 130944}, TotalBytes: 262016}, "netlink:IEEE_GET"),
+		},
+		ECN: qos.ECN{NP: fact.Of(qos.Priorities(255), "ecn/roce_np/enable"), RP: fact.Of(qos.Priorities(255), "ecn/roce_rp/enable"),
+			CNPDSCP: fact.Of(48, "ecn/roce_np/cnp_dscp"), CNPPriority: fact.Of(6, "ecn/roce_np/cnp_802p_prio")},
+		ToS: qos.ToS{Forced: fact.Missing[int](fact.Absent, "tc/1/traffic_class", "not set"),
+			RDMACM: fact.Of(106, "/sys/kernel/config/rdma_cm"), RDMACMMode: fact.Of("RoCE v2", "/sys/kernel/config/rdma_cm")},
+		Pause: qos.Pause{RX: fact.Of(false, "ethtool:PAUSE_GET"), TX: fact.Of(false, "ethtool:PAUSE_GET")},
+	}
+}
+
+func leg(m *topo.Machine) *qos.Port { return &m.QoS.Ports[0] }
 
 func goodNIC(name, addr, netdev string) rdma.Device {
 	return rdma.Device{
@@ -179,6 +214,11 @@ type verdictCase struct {
 
 func runCases(t *testing.T, id string, cases []verdictCase) {
 	t.Helper()
+	runCasesOn(t, id, Options{}, cases)
+}
+
+func runCasesOn(t *testing.T, id string, opt Options, cases []verdictCase) {
+	t.Helper()
 	check, ok := Lookup(id)
 	if !ok {
 		t.Fatalf("no check %s", id)
@@ -191,7 +231,7 @@ func runCases(t *testing.T, id string, cases []verdictCase) {
 			if tc.change != nil {
 				tc.change(m)
 			}
-			f := findingOf(t, m, check, tc.subject)
+			f := findingOf(t, m, check, tc.subject, opt)
 			if f.Verdict != tc.want || !strings.Contains(f.Message, tc.say) {
 				t.Errorf("got %s %q, want %s with %q", f.Verdict, f.Message, tc.want, tc.say)
 			}
@@ -208,9 +248,9 @@ func runCases(t *testing.T, id string, cases []verdictCase) {
 }
 
 // findingOf runs one check alone, without those it depends on.
-func findingOf(t *testing.T, m *topo.Machine, check Check, subject string) Finding {
+func findingOf(t *testing.T, m *topo.Machine, check Check, subject string, opt ...Options) Finding {
 	t.Helper()
-	n, err := NewNode(m)
+	n, err := NewNode(m, append(opt, Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}

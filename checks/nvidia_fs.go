@@ -14,7 +14,7 @@ var nvidiaFS = Check{
 	Eval: func(c *Case) {
 		mod, ok := Need(c, "nvidia_fs", c.module("nvidia_fs"))
 		if !ok {
-			c.Info("not loaded: GPUDirect Storage goes through the CPU, or the kernel's P2PDMA; GPUDirect RDMA does not need it")
+			c.NotApplicable("not loaded: GPUDirect Storage goes through the CPU, or the kernel's P2PDMA; GPUDirect RDMA does not need it")
 			return
 		}
 		majors, ok := Need(c, "device numbers", fact.As(c.Machine.Host.CharMajors, majorText(major0(c, "nvidia-fs"))))

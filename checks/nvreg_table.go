@@ -59,7 +59,7 @@ func (o nvregOption) lacking(branch int) string {
 		return "does not exist in the driver and has no effect"
 	case branch > 0 && o.Since > branch:
 		return fmt.Sprintf("came with driver R%d and has no effect on R%d", o.Since, branch)
-	case branch > 0 && o.Until > 0 && branch >= o.Until:
+	case o.Until > 0 && branch >= o.Until:
 		return fmt.Sprintf("was removed with driver R%d and has no effect on R%d", o.Until, branch)
 	}
 	return ""

@@ -46,6 +46,13 @@ func evalP2PHostBridge(c *Case) {
 		c.NotApplicable("amdgpu's peer memory client does not ask the kernel's list")
 		return
 	}
+	gpuAt, nicAt := c.Subject.GPU.Addr, c.Subject.NIC.PCI.V
+	for _, a := range []pci.Address{gpuAt, nicAt} {
+		if !c.Graph.Placed(a) {
+			c.Unknown("cannot tell: where %s stands in the PCI tree is not in what was read", a)
+			return
+		}
+	}
 	vendor, _ := Need(c, "CPU vendor", c.Machine.Host.CPU.Vendor)
 	if vendor == "AuthenticAMD" {
 		const zen = 0x17
@@ -56,11 +63,10 @@ func evalP2PHostBridge(c *Case) {
 			return
 		}
 	}
-	bridge := hostBridgeOf(c, c.Subject.GPU.Addr)
+	bridge := hostBridgeOf(c, gpuAt)
 	if vendor == "GenuineIntel" && bridge != nil {
 		id, _ := Need(c, "host bridge", bridge.Device, bridge.Dir)
-		g, n := c.Graph.Function(c.Subject.GPU.Addr), c.Graph.Function(c.Subject.NIC.PCI.V)
-		same := g != nil && n != nil && g.HostBridge == n.HostBridge
+		same := c.Graph.Function(gpuAt).HostBridge == c.Graph.Function(nicAt).HostBridge
 		if onlySame, listed := intelHostBridges[id]; listed && (same || !onlySame) {
 			c.Pass("the host bridge is on the kernel's list")
 			return
@@ -82,9 +88,6 @@ func evalP2PHostBridge(c *Case) {
 // root bus.
 func hostBridgeOf(c *Case, a pci.Address) *pci.Function {
 	f := c.Graph.Function(a)
-	if f == nil {
-		return nil
-	}
 	for i := range c.Machine.PCI {
 		b := &c.Machine.PCI[i]
 		class, ok := b.Class.Get()

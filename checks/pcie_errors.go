@@ -31,7 +31,7 @@ func eachChainFunction(n *Node) []Subject {
 			continue
 		}
 		for _, up := range n.Graph.Upstream(s.Function.Address) {
-			if up.Address == s.Function.Address || seen[up.Address] {
+			if seen[up.Address] {
 				continue
 			}
 			seen[up.Address] = true

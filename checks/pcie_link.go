@@ -108,10 +108,8 @@ func evalLinkWidth(c *Case) {
 // citeWidth makes the link's row name the file that tells the lanes: both come
 // from two files of one directory, and the fact's source names the other.
 func (c *Case) citeWidth() {
-	if n := len(c.finding.Evidence); n > 0 {
-		e := &c.finding.Evidence[n-1]
-		e.Source = strings.Replace(e.Source, "current_link_speed", "current_link_width", 1)
-	}
+	e := &c.finding.Evidence[len(c.finding.Evidence)-1]
+	e.Source = strings.Replace(e.Source, "current_link_speed", "current_link_width", 1)
 }
 
 // linkOwner is the address whose link the subject's is.

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -27,7 +28,18 @@ func logs(kind host.LogKind, device string, code int) func(*topo.Machine) {
 }
 
 func deniedLog(m *topo.Machine)  { denied(&m.Host.KernelLog) }
+func noLog(m *topo.Machine)      { m.Host.KernelLog = absent[host.KernelLog]() }
 func partialLog(m *topo.Machine) { m.Host.KernelLog.V.Complete = false }
+
+// unseen takes a function out of what was read.
+func unseen(addr string) func(*topo.Machine) {
+	return func(m *topo.Machine) {
+		m.PCI = slices.DeleteFunc(m.PCI, func(f pci.Function) bool { return f.Address == at(addr) })
+	}
+}
+
+// noAddress makes the NIC one that is no PCI function.
+func noAddress(m *topo.Machine) { nic(m).PCI = absent[pci.Address]() }
 
 func storageNIC(m *topo.Machine) {
 	d := goodNIC("mlx5_1", "0000:05:00.0", "ens2")
@@ -72,6 +84,11 @@ func TestPCIePayload(t *testing.T) {
 			nic(m).PCI = known(at("0000:04:00.2"))
 		}, pair, Pass, "512", ""},
 		{"denied", func(m *topo.Machine) { denied(&fn(m, gpuPort).Config.MPSBytes) }, pair, Unknown, "may not be read", "sudo"},
+		{"no PCI function", noAddress, pair, NotApplicable, "no PCI function", ""},
+		{"not express", func(m *topo.Machine) { fn(m, gpuPort).Config.MPSBytes = absent[int]() }, pair, NotApplicable, gpuPort + " is not a PCI Express device", ""},
+		{"two ports take less", all2(mps(gpuPort, 256), mps(nicPort, 256)), pair, Fail, gpuPort + " on the path takes 256", ""},
+		{"what one supports is not known", all2(all(128), func(m *topo.Machine) { denied(&fn(m, gpuAddr).Config.MPSSupportedBytes) }), pair, Pass, "128", ""},
+		{"sizes differ on purpose", all2(mps(nicPort, 256), func(m *topo.Machine) { m.Host.CommandLine = known("quiet pci=pcie_bus_perf") }), pair, Fail, "", "Replace pci=pcie_bus_perf"},
 	})
 }
 
@@ -84,6 +101,8 @@ func TestPCIeReadRequest(t *testing.T) {
 		{"storage", func(m *topo.Machine) { storageNIC(m); fn(m, "0000:05:00.0").Config.MRRSBytes.V = 512 }, "mlx5_1", NotApplicable, "not a NIC", ""},
 		{"guest", func(m *topo.Machine) { small(m); guest(m) }, "mlx5_0", NotApplicable, "host sets it", ""},
 		{"denied", func(m *topo.Machine) { denied(&fn(m, nicAddr).Config.MRRSBytes) }, "mlx5_0", Unknown, "may not be read", "sudo"},
+		{"no PCI function", all2(noAddress, func(m *topo.Machine) { m.GPU.GPUs = nil }), "mlx5_0", NotApplicable, "no PCI function", ""},
+		{"not express", func(m *topo.Machine) { fn(m, nicAddr).Config.MRRSBytes = absent[int]() }, "mlx5_0", NotApplicable, "not a PCI Express device", ""},
 	})
 	for bytes, want := range map[int]int{128: 0, 256: 0x1000, 512: 0x2000, 4096: 0x5000} {
 		if got := readRequestCode(bytes); got != want {
@@ -111,6 +130,15 @@ func TestRelaxedOrdering(t *testing.T) {
 		}, "mlx5_0", Unknown, "cannot tell", ""},
 		{"guest", func(m *topo.Machine) { off("AuthenticAMD", 17)(m); guest(m) }, "mlx5_0", NotApplicable, "emulated", ""},
 		{"denied", func(m *topo.Machine) { denied(&fn(m, nicAddr).Config.RelaxedOrdering) }, "mlx5_0", Unknown, "may not be read", "sudo"},
+		{"no PCI function", noAddress, "mlx5_0", NotApplicable, "no PCI function", ""},
+		{"storage", func(m *topo.Machine) { storageNIC(m); fn(m, "0000:05:00.0").Config.RelaxedOrdering.V = false }, "mlx5_1", NotApplicable, "not a NIC", ""},
+		{"not express", func(m *topo.Machine) { fn(m, nicAddr).Config.RelaxedOrdering = absent[bool]() }, "mlx5_0", NotApplicable, "not a PCI Express device", ""},
+		{"Arm that does not name itself", func(m *topo.Machine) {
+			off("", 0)(m)
+			m.Host.CPU.Vendor, m.Host.CPU.Arch = absent[string](), known("aarch64")
+		}, "mlx5_0", Warn, "needs it", ""},
+		{"another maker's CPU", off("CentaurHauls", 143), "mlx5_0", Info, "little difference", ""},
+		{"model not seen", func(m *topo.Machine) { off("GenuineIntel", 143)(m); denied(&m.Host.CPU.ModelNum) }, "mlx5_0", Unknown, "cannot tell", ""},
 	})
 }
 
@@ -154,6 +182,8 @@ func TestBARAssigned(t *testing.T) {
 		{"out of reach", window(56<<40, mem), "GPU0", Warn, "above 56 TiB", "MMIO High Base"},
 		{"not collected", func(m *topo.Machine) { fn(m, gpuAddr).BARs = fact.Value[[]pci.BAR]{} }, "GPU0", Unknown, "not collected", ""},
 		{"no function", func(m *topo.Machine) { m.GPU.GPUs[0].Addr = at("0000:0f:00.0") }, "GPU0", NotApplicable, "no PCI function", ""},
+		{"its last window", func(m *topo.Machine) { window(0, mem)(m); fn(m, gpuAddr).BARs.V[1].Index = 5 }, "GPU0", Fail, "window 5", ""},
+		{"no windows", func(m *topo.Machine) { fn(m, gpuAddr).BARs = absent[[]pci.BAR]() }, "GPU0", NotApplicable, "no windows", ""},
 	})
 }
 
@@ -218,6 +248,12 @@ func TestDataDirectGroup(t *testing.T) {
 		{"refuse all", override("2"), pair, Fail, "refuses", "modprobe.d"},
 		{"no Data Direct", nil, nodeID, NotApplicable, "nothing", ""},
 		{"denied", func(m *topo.Machine) { groups(3, 3)(m); denied(&fn(m, nicAddr).IOMMUGroup) }, pair, Unknown, "may not be read", ""},
+		{"guest", all2(groups(3, 4), guest), pair, NotApplicable, "not in sight", ""},
+		{"the GPU's function was not seen", all2(groups(3, 4), unseen(gpuAddr)), pair, NotApplicable, "not in sight", ""},
+		{"group 0 and none", func(m *topo.Machine) {
+			groups(0, 0)(m)
+			fn(m, gpuAddr).IOMMUGroup = fact.Of(0, "iommu_group")
+		}, pair, Fail, "group 0", ""},
 	})
 }
 
@@ -229,6 +265,7 @@ func TestNICPower(t *testing.T) {
 		{"log is partial", partialLog, "mlx5_0", Info, "what is left", ""},
 		{"denied", deniedLog, "mlx5_0", Unknown, "may not be read", "sudo"},
 		{"another driver", func(m *topo.Machine) { nic(m).Driver = known("bnxt_en") }, "mlx5_0", NotApplicable, "does not say", ""},
+		{"no log", noLog, "mlx5_0", Unknown, "log is not there", ""},
 	})
 }
 

@@ -2,9 +2,9 @@ package checks
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
-	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/pci"
 )
 
@@ -26,22 +26,22 @@ func evalPayload(c *Case) {
 		c.NotApplicable("a guest sees emulated registers: the host sets packet sizes")
 		return
 	}
-	g, _ := c.Graph.Device(c.Subject.Pair.GPU)
+	addr := c.Subject.GPU.Addr
 	end, ok := c.pathEnd(c.Subject.NIC)
-	if g.Addr == nil || !ok {
-		c.NotApplicable("no PCI function is known for both ends")
+	if !ok {
+		c.NotApplicable("no PCI function is known for the NIC")
 		return
 	}
-	common := c.Graph.Common(*g.Addr, end)
+	common := c.Graph.Common(addr, end)
 	if common == nil {
 		// Between root ports the root complex may cut packets to size.
 		c.NotApplicable("GPU and NIC share no switch: the root complex cuts packets to size")
 		return
 	}
-	gpu, nic := c.physical(*g.Addr), c.physical(end)
-	path := append([]*pci.Function{gpu, nic, common}, c.Graph.Bridges(*g.Addr, end)...)
+	gpu, nic := c.physical(addr), c.physical(end)
+	path := append([]*pci.Function{gpu, nic, common}, c.Graph.Bridges(addr, end)...)
 	var smallest *pci.Function
-	least, most := 0, 0 // bytes in force, and what all of the path support
+	least, most := 0, math.MaxInt // bytes in force, and what all of the path support; 0: not known of all
 	for _, f := range path {
 		size, _ := Need(c, "Max_Payload_Size of "+f.Address.String(), f.Config.MPSBytes, f.Dir)
 		if size == 0 {
@@ -51,9 +51,7 @@ func evalPayload(c *Case) {
 		if smallest == nil || size < least {
 			smallest, least = f, size
 		}
-		if can := f.Config.MPSSupportedBytes.Or(0); most == 0 || can < most {
-			most = can
-		}
+		most = min(most, f.Config.MPSSupportedBytes.Or(0))
 	}
 	for _, sender := range []*pci.Function{nic, gpu} {
 		if size := sender.Config.MPSBytes.V; size > least {
@@ -74,8 +72,7 @@ func evalPayload(c *Case) {
 
 // fixPayload: pcie_bus_perf is the option that makes sizes differ on purpose.
 func fixPayload(c *Case) {
-	line, state := See(c, "kernel command line", c.Machine.Host.CommandLine)
-	if state == fact.Known && strings.Contains(line, "pcie_bus_perf") {
+	if line, _ := See(c, "kernel command line", c.Machine.Host.CommandLine); strings.Contains(line, "pcie_bus_perf") {
 		c.Fix("Replace pci=pcie_bus_perf by pci=pcie_bus_safe on the kernel command line: it lets sizes differ, and forbids peer-to-peer")
 	} else {
 		c.Fix("Add 'pci=pcie_bus_safe' to GRUB_CMDLINE_LINUX in /etc/default/grub, or set the Max Payload Size in the BIOS to Auto")

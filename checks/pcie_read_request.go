@@ -36,7 +36,7 @@ func evalReadRequest(c *Case) {
 		return
 	}
 	end, ok := c.pathEnd(c.Subject.NIC)
-	if !ok || c.Subject.Function == nil {
+	if !ok {
 		c.NotApplicable("no PCI function is known for it")
 		return
 	}

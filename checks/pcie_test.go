@@ -47,6 +47,21 @@ func TestPCIeLinkWidth(t *testing.T) {
 		}, "GPU0", Unknown, "input/output error", "dmesg"},
 		{"not express", func(m *topo.Machine) { fn(m, gpuAddr).Link = absent[pci.Link]() }, "GPU0", NotApplicable, "not a PCI Express", ""},
 		{"says nothing", func(m *topo.Machine) { fn(m, gpuAddr).Link = known(pci.Link{}) }, "GPU0", NotApplicable, "does not say", ""},
+		{"no link", func(m *topo.Machine) { setLink(m, 0, 0, gpuAddr) }, "GPU0", Fail, "link is down", ""},
+		{"a VF whose PF is elsewhere", func(m *topo.Machine) { nic(m).Model.V.IsVF = true; setLink(m, 0, 0, nicAddr) }, "mlx5_0", NotApplicable, "as VFs do not", ""},
+		{"says nothing of its speed", func(m *topo.Machine) { fn(m, gpuAddr).Link.V.MaxSpeedGTPerSec = 0 }, "GPU0", NotApplicable, "does not say", ""},
+		{"says nothing of its lanes", func(m *topo.Machine) { fn(m, gpuAddr).Link.V.MaxWidth = 0 }, "GPU0", NotApplicable, "does not say", ""},
+		{"a guest's port is no excuse", func(m *topo.Machine) {
+			guest(m)
+			setLink(m, 32, 8, gpuAddr)
+			fn(m, gpuPort).Link.V.MaxWidth = 8
+		}, "GPU0", Fail, "8 of 16", ""},
+		{"no port above it was seen", func(m *topo.Machine) { fn(m, gpuAddr).Parent = nil; setLink(m, 32, 8, gpuAddr) }, "GPU0", Fail, "8 of 16", ""},
+		{"the port does not say its lanes", func(m *topo.Machine) { fn(m, gpuPort).Link.V.MaxWidth = 0; setLink(m, 32, 8, gpuAddr) }, "GPU0", Fail, "8 of 16", ""},
+		{"the port's link is not known", func(m *topo.Machine) { fn(m, gpuPort).Link = absent[pci.Link](); setLink(m, 32, 8, gpuAddr) }, "GPU0", Fail, "8 of 16", ""},
+		{"its function was not seen", unseen(gpuAddr), "GPU0", Unknown, gpuAddr + " is not in what was read", ""},
+		{"no PCI function", noAddress, "mlx5_0", NotApplicable, "no PCI function", ""},
+		{"address not seen", func(m *topo.Machine) { denied(&nic(m).PCI) }, "mlx5_0", Unknown, "PCI function may not be read", ""},
 	})
 }
 
@@ -81,6 +96,9 @@ func TestPCIeLinkSpeed(t *testing.T) {
 			fn(m, nicPort).Link.V.MaxSpeedGTPerSec = 16
 		}, "mlx5_0", Warn, "the port above it (" + nicPort + ") only Gen4", nicPort},
 		{"denied", func(m *topo.Machine) { denied(&fn(m, nicAddr).Link) }, "mlx5_0", Unknown, "may not be read", "privileged"},
+		{"the port does not say its speed", func(m *topo.Machine) { fn(m, nicPort).Link.V.MaxSpeedGTPerSec = 0; setLink(m, 8, 16, nicAddr) }, "mlx5_0", Warn, "not at 32", ""},
+		{"its function was not seen", unseen(gpuAddr), "GPU0", Unknown, "not in what was read", ""},
+		{"no PCI function", noAddress, "mlx5_0", NotApplicable, "no PCI function", ""},
 	})
 	m := goodNode()
 	setLink(m, 16, 16, gpuAddr, gpuPort)
@@ -90,15 +108,17 @@ func TestPCIeLinkSpeed(t *testing.T) {
 	}
 }
 
+// deeperNIC puts a second switch on the NIC's side, so that its uplink carries
+// peer traffic.
+func deeperNIC(m *topo.Machine) {
+	const usp, dsp = "0000:05:00.0", "0000:06:00.0"
+	m.PCI = append(m.PCI, function(usp, nicPort, pci.ClassPCIBridge<<8, pci.PortUpstream),
+		function(dsp, usp, pci.ClassPCIBridge<<8, pci.PortDownstream))
+	fn(m, nicAddr).Parent = new(at(dsp))
+}
+
 func TestBridgeLink(t *testing.T) {
-	// A second switch on the NIC's side, so that its uplink carries peer traffic.
-	deeper := func(m *topo.Machine) {
-		const usp, dsp = "0000:05:00.0", "0000:06:00.0"
-		m.PCI = append(m.PCI, function(usp, nicPort, pci.ClassPCIBridge<<8, pci.PortUpstream),
-			function(dsp, usp, pci.ClassPCIBridge<<8, pci.PortDownstream))
-		p := at(dsp)
-		fn(m, nicAddr).Parent = &p
-	}
+	deeper := deeperNIC
 	runCases(t, "bridge-link", []verdictCase{
 		{"full", nil, uplink, Pass, "32 GT/s x16", ""},
 		{"fewer lanes", func(m *topo.Machine) { setLink(m, 32, 8, uplink, rootPort) }, uplink, Fail, "8 of 16 lanes: it throttles what goes to the host, not what GPU and NIC exchange below it", uplink},
@@ -106,6 +126,9 @@ func TestBridgeLink(t *testing.T) {
 		{"on the path itself", func(m *topo.Machine) { deeper(m); setLink(m, 32, 4, "0000:05:00.0", nicPort) }, "0000:05:00.0", Fail, "to " + nicPort + " runs on 4 of 16 lanes: it throttles every device below it", "Reseat"},
 		{"guest", guest, uplink, NotApplicable, "emulated", ""},
 		{"denied", func(m *topo.Machine) { denied(&fn(m, uplink).Link) }, uplink, Unknown, "may not be read", ""},
+		{"down", func(m *topo.Machine) { setLink(m, 0, 0, uplink, rootPort) }, uplink, Fail, "uplink to " + rootPort + " is down", "LnkSta"},
+		{"no lanes", func(m *topo.Machine) { setLink(m, 2.5, 0, uplink, rootPort) }, uplink, Fail, "is down", ""},
+		{"no speed", func(m *topo.Machine) { setLink(m, 0, 16, uplink, rootPort) }, uplink, Fail, "is down", ""},
 	})
 	// Above the bridge where peer traffic turns a fault costs traffic to the host alone.
 	m := goodNode()
@@ -167,6 +190,15 @@ func TestACSRedirect(t *testing.T) {
 		{"Data Direct", dataDirect(0b0010101, 0b0011001, 0b0011100), pair, Pass, "as Data Direct wants it", ""},
 		{"Data Direct, isolated", dataDirect(0b0011101, 0b0011101, 0b0011101), pair, Fail, nicPort + ", " + gpuPort, "rdma_topo write-grub-acs"},
 		{"Data Direct, all off", dataDirect(0, 0, 0b0011100), pair, Warn, "not as Data Direct wants it", "rdma_topo"},
+		{"no PCI function", noAddress, pair, NotApplicable, "no PCI function", ""},
+		{"address not seen", func(m *topo.Machine) { denied(&nic(m).PCI) }, pair, Unknown, "may not be read", ""},
+		{"the NIC's place was not seen", unseen(nicAddr), pair, Unknown, "where " + nicAddr + " stands", ""},
+		{"below one port", func(m *topo.Machine) { fn(m, gpuAddr).Parent = new(at(nicPort)) }, pair, Pass, "no bridge between", ""},
+		{"guest, function not seen", both(guest, unseen(nicAddr)), pair, NotApplicable, "a guest cannot see", ""},
+		{"host of guests, NIC below the common bridge", both(vfio, func(m *topo.Machine) { fn(m, nicAddr).Parent = new(at(uplink)) }), pair, NotApplicable, "reserved for a virtual machine", ""},
+		{"host of guests, no ACS", both(vfio, func(m *topo.Machine) { fn(m, nicPort).Config.ACS = absent[pci.ACS]() }), pair, NotApplicable, "has no ACS", ""},
+		{"host of guests, ATS alone", both(acs(nicPort, 0x1d), vfio, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(true) }), pair, Warn, "half the bandwidth", "ECAP_ACS+6.w=5d:5d"},
+		{"host of guests, ATS not known", both(acs(nicPort, 0x5d), vfio), pair, Warn, "half the bandwidth", "ATS_ENABLED=1"},
 	})
 	for name, change := range map[string]func(*topo.Machine){"guest": guest, "guest without ATS": both(guest, func(m *topo.Machine) { fn(m, nicAddr).Config.ATS = known(false) })} {
 		m := goodNode()
@@ -221,6 +253,7 @@ func TestIOMMU(t *testing.T) {
 		{"blocked", group("blocked"), "GPU0", Info, "blocked", ""},
 		{"old kernel", func(m *topo.Machine) { group("")(m); fn(m, gpuAddr).IOMMUGroupType = absent[string]() }, "GPU0", Unknown, "does not show", "dmesg"},
 		{"group unreadable", func(m *topo.Machine) { denied(&fn(m, gpuAddr).IOMMUGroup) }, "GPU0", Unknown, "", ""},
+		{"its function was not seen", unseen(gpuAddr), "GPU0", Unknown, "not in what was read", ""},
 	})
 }
 
@@ -266,6 +299,14 @@ func TestGPUNICPath(t *testing.T) {
 		{"nothing known", blind, "GPU0", Unknown, "cannot tell the path", "gdrcheck topo --explain GPU0 mlx5_0"},
 		{"coherent", func(m *topo.Machine) { phb(m); m.GPU.GPUs[0].Name = "NVIDIA GH200 480GB" }, "GPU0", Pass, "C2C", ""},
 		{"coherent, other socket", func(m *topo.Machine) { moved(1)(m); m.GPU.GPUs[0].Name = "NVIDIA GH200 480GB" }, "GPU0", Warn, "SYS", ""},
+		{"software alone", func(m *topo.Machine) { nic(m).Software = true }, "GPU0", Unknown, "none of the RDMA NICs is one for compute", ""},
+		{"a promise, and nothing known", func(m *topo.Machine) { blind(m); m.Host.DMI.ProductName = known("DGXH100") }, "GPU0", Unknown, "cannot tell the path", ""},
+		{"other socket, where the NIC is", moved(1), "GPU0", Warn, "", "numactl --cpunodebind=1 --membind=1"},
+		{"server CPU", all2(phb, func(m *topo.Machine) { m.Host.CPU.Model = known("Intel(R) Xeon(R) Platinum 8480C") }), "GPU0", Warn, "", "some CPUs forward peer traffic"},
+		{"desktop CPU", all2(phb, func(m *topo.Machine) { m.Host.CPU.Model = known("13th Gen Intel(R) Core(TM) i9-13900K") }), "GPU0", Warn, "", "CPUs for desktops"},
+		{"GB10", all2(phb, func(m *topo.Machine) {
+			m.GPU.GPUs[0].Name, m.GPU.GPUs[0].CUDA.V.GPUDirectRDMA = "NVIDIA GB10", known(0)
+		}), "GPU0", NotApplicable, "share their memory", ""},
 	})
 	// A path that cannot be told must not stop a node: a measurement outranks it.
 	m := goodNode()
@@ -288,7 +329,7 @@ func TestBAR1Size(t *testing.T) {
 		{"H200", nv(func(d *gpu.NVMLDevice) {
 			d.BAR1.V.TotalBytes, d.Memory.V.TotalBytes = 262144<<20, 143771<<20
 		}), "GPU0", Pass, "BAR1 256 GiB", ""},
-		{"small", small, "GPU0", Warn, "BAR1 is 256 MiB for 80 GiB", "BIOS"},
+		{"small", small, "GPU0", Warn, "BAR1 is 256 MiB for 80 GiB", "a newer VBIOS may add it"},
 		{"display mode", func(m *topo.Machine) { small(m); m.GPU.GPUs[0].Name = "NVIDIA RTX A6000" }, "GPU0", Warn, "", "displaymodeselector --gpumode physical_display_disabled"},
 		{"resizable", func(m *topo.Machine) {
 			small(m)
@@ -327,5 +368,24 @@ func TestBAR1Size(t *testing.T) {
 			m.GPU.GPUs[0].Vendor = gpu.VendorAMD
 			m.GPU.GPUs[0].KFD = known(gpu.KFDNode{Node: 1, LocalMemSize: 16 << 30})
 		}, "GPU0", Warn, "large BAR", "Resizable BAR"},
+		{"just covers", nv(func(d *gpu.NVMLDevice) { d.BAR1.V.TotalBytes = 80 << 30 }), "GPU0", Pass, "BAR1 80 GiB for 80 GiB", ""},
+		{"coherent, smaller", func(m *topo.Machine) {
+			m.GPU.GPUs[0].Name = "NVIDIA GH200 480GB"
+			m.GPU.GPUs[0].NVML.V.BAR1.V.TotalBytes = 64 << 30
+		}, "GPU0", Info, "of coherent memory", ""},
+		{"as large as it can be", func(m *topo.Machine) {
+			small(m)
+			fn(m, gpuAddr).Config.ReBAR = known([]pci.ReBAR{{BAR: 1, SizeBytes: 256 << 20, SupportedBytes: []uint64{128 << 20, 256 << 20}}})
+		}, "GPU0", Warn, "", "Enable Above 4G Decoding and Resizable BAR"},
+		{"capability not seen", func(m *topo.Machine) { small(m); denied(&fn(m, gpuAddr).Config.ReBAR) }, "GPU0", Warn, "", "Enable Above 4G Decoding and Resizable BAR"},
+		{"small in a guest", func(m *topo.Machine) { small(m); guest(m); denied(&fn(m, gpuAddr).Config.ReBAR) }, "GPU0", Warn, "", "In the guest's definition"},
+		{"the last of its windows", func(m *topo.Machine) {
+			noNVML(m)
+			fn(m, gpuAddr).BARs.V[1].Index, fn(m, gpuAddr).BARs.V[1].SizeBytes = 5, 256<<20
+		}, "GPU0", Warn, "BAR1 is 256 MiB", ""},
+		{"neither NVML nor the function", func(m *topo.Machine) { noNVML(m); unseen(gpuAddr)(m) }, "GPU0", Unknown, "neither NVML nor the PCI tree", ""},
+		{"AMD, driver not loaded", func(m *topo.Machine) {
+			m.GPU.GPUs[0].Vendor, m.GPU.GPUs[0].KFD = gpu.VendorAMD, absent[gpu.KFDNode]()
+		}, "GPU0", Unknown, "no compute node", "modprobe amdgpu"},
 	})
 }

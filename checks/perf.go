@@ -3,21 +3,43 @@ package checks
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
-// eachResult has the measurements of one kind as subjects; with no measure, all.
+// eachResult has the measurements of some kinds as subjects. That a TCP
+// connection did not come up says nothing about RDMA: a comparison tells of it.
 func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
+	return results(func(r *perftest.Result) bool {
+		return slices.Contains(measures, r.Plan.Measure) && (r.Plan.Route != perftest.RouteTCP || r.Failure == nil)
+	})
+}
+
+// eachDirectResult leaves out what went through host memory, whose speed has no
+// threshold of its own.
+func eachDirectResult(m perftest.Measure) func(*Node) []Subject {
+	return results(func(r *perftest.Result) bool { return r.Plan.Measure == m && direct(r) })
+}
+
+func direct(r *perftest.Result) bool {
+	return r.Plan.Route == perftest.RouteDirect || r.Plan.Route == ""
+}
+
+func results(want func(*perftest.Result) bool) func(*Node) []Subject {
 	return func(n *Node) []Subject {
 		var out []Subject
+		times := map[string]int{}
 		for _, r := range n.Results {
-			for _, m := range measures {
-				if r.Plan.Measure == m {
-					out = append(out, resultSubject(r))
-				}
+			if !want(r) {
+				continue
 			}
+			s := resultSubject(r)
+			if times[s.ID]++; times[s.ID] > 1 {
+				s.ID = fmt.Sprintf("%s (%d)", s.ID, times[s.ID])
+			}
+			out = append(out, s)
 		}
 		return out
 	}
@@ -30,7 +52,11 @@ func resultSubject(r *perftest.Result) Subject {
 			parts = append(parts, fmt.Sprintf("%s/%d", e.Device, e.Port))
 		}
 	}
-	id := strings.Join(append([]string{string(r.Plan.Operation), string(r.Plan.Measure)}, parts...), " ")
+	words := []string{string(r.Plan.Operation), string(r.Plan.Measure)}
+	if !direct(r) {
+		words = append(words, string(r.Plan.Route))
+	}
+	id := strings.Join(append(words, parts...), " ")
 	return Subject{ID: id, Parts: append(parts, id), Result: r}
 }
 

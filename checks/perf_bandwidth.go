@@ -18,7 +18,7 @@ var perfBandwidth = Check{
 	Refs: []string{
 		"https://github.com/linux-rdma/perftest",
 	},
-	Subjects: eachResult(perftest.Bandwidth),
+	Subjects: eachDirectResult(perftest.Bandwidth),
 	Eval:     evalPerfBandwidth,
 }
 

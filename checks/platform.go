@@ -1,7 +1,6 @@
 package checks
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -26,16 +25,9 @@ type Platform struct {
 	Arch       string // x86_64, aarch64, ppc64le; empty: not known
 	Product    string // DMI product name; empty: not known
 	Preset     string // name of the preset that holds here; empty: none
-	// Coherent: GPU memory is cache-coherent with the CPU (Grace), so that a
-	// NIC reaches it through the CPU's own fabric as well as through BAR1.
-	Coherent bool
-	// DataDirect: a NIC has a PCI function of its own beside the GPU for its DMA.
-	DataDirect bool
-	// SharedSwitch: some GPU and its NIC sit below one PCIe switch.
-	SharedSwitch bool
 }
 
-func derivePlatform(m *topo.Machine, g *topo.Graph) Platform {
+func derivePlatform(m *topo.Machine) Platform {
 	p := Platform{
 		Virt:      VirtUnknown,
 		Container: m.Host.Container.Or(""),
@@ -49,15 +41,6 @@ func derivePlatform(m *topo.Machine, g *topo.Graph) Platform {
 		p.Virt = BareMetal
 	case fact.NotCollected, fact.Unsupported, fact.Denied, fact.Failed:
 	}
-	for i := range m.GPU.GPUs {
-		p.Coherent = p.Coherent || coherent(&m.GPU.GPUs[i])
-	}
-	for i := range m.RDMA.Devices {
-		p.DataDirect = p.DataDirect || m.RDMA.Devices[i].DataDirect.State == fact.Known
-	}
-	p.SharedSwitch = slices.ContainsFunc(g.Pairs(), func(q topo.Pair) bool {
-		return q.Path == topo.ClassPIX || q.Path == topo.ClassPXB
-	})
 	return p
 }
 

@@ -25,6 +25,8 @@ type Policy struct {
 	// itself shows. PresetNone: none.
 	Preset string `yaml:"preset"`
 	Expect Expect `yaml:"expect"`
+	// Network is the site's RoCE network; nil: nothing is said of it.
+	Network *Network `yaml:"network"`
 	// Severity replaces the severity of checks, by ID. At "error" a warning of
 	// the check counts as a failure.
 	Severity   map[string]Severity `yaml:"severity"`
@@ -146,7 +148,7 @@ func parsePolicy(text []byte) (*Policy, error) {
 
 func yamlError(err error) error {
 	if ye, ok := errors.AsType[yaml.Error](err); ok {
-		if t := ye.GetToken(); t != nil && t.Position != nil {
+		if t := ye.GetToken(); t != nil {
 			return &PolicyError{Line: t.Position.Line, Column: t.Position.Column, Message: ye.GetMessage()}
 		}
 		return &PolicyError{Message: ye.GetMessage()}
@@ -156,7 +158,7 @@ func yamlError(err error) error {
 
 func faultAt(n ast.Node, format string, args ...any) error {
 	e := &PolicyError{Message: fmt.Sprintf(format, args...)}
-	if t := n.GetToken(); t != nil && t.Position != nil {
+	if t := n.GetToken(); t != nil {
 		e.Line, e.Column = t.Position.Line, t.Position.Column
 	}
 	return e
@@ -202,6 +204,11 @@ func (p *Policy) valid(file *ast.File) error {
 	}{{"gpus", p.Expect.GPUs.Count, p.Expect.GPUs.Min, 0}, {"nics", p.Expect.NICs.Count, p.Expect.NICs.Min, p.Expect.NICs.RateGbps}} {
 		if c.count != nil && *c.count < 0 || c.min < 0 || c.rateGbps < 0 {
 			return fault(place("expect", c.name), "a number below zero")
+		}
+	}
+	if p.Network != nil {
+		if key, message := p.Network.fault(); key != "" {
+			return fault(place("network", key), "%s", message)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.Severity)) {

@@ -226,9 +226,9 @@ func (n *Node) expectGPUs() (e GPUExpect, preset bool) {
 		return n.Policy.Expect.GPUs, false
 	}
 	if n.Preset != nil {
-		return n.Preset.Expect.GPUs, true
+		e = n.Preset.Expect.GPUs
 	}
-	return GPUExpect{}, false
+	return e, true
 }
 
 // expectNICs is expectGPUs for RDMA NICs.
@@ -237,9 +237,9 @@ func (n *Node) expectNICs() (e NICExpect, preset bool) {
 		return n.Policy.Expect.NICs, false
 	}
 	if n.Preset != nil {
-		return n.Preset.Expect.NICs, true
+		e = n.Preset.Expect.NICs
 	}
-	return NICExpect{}, false
+	return e, true
 }
 
 // covers says whether a NIC is one that the expectation is about.

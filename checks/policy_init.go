@@ -6,7 +6,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
@@ -33,7 +32,7 @@ const policyTail = `
 // PolicyOf writes the policy that a machine meets. An error says that too
 // little of the machine was seen to say what belongs there.
 func PolicyOf(m *topo.Machine) ([]byte, error) {
-	n, err := NewNode(m)
+	n, err := NewNode(m, Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -73,16 +72,20 @@ func (n *Node) foundNICs() NICExpect {
 	count := len(nics)
 	e.Count = &count
 	var firmware []string
+	var rates []float64
 	for _, d := range nics {
 		firmware = append(firmware, d.Firmware.Or(""))
 		if d.Transport.Or("") == rdma.EFA {
 			continue
 		}
 		for _, p := range d.Ports {
-			if rate := p.Rate.V.BitsPerSec / 1e9; p.State.Or("") == "ACTIVE" && p.Rate.State == fact.Known && (e.RateGbps == 0 || rate < e.RateGbps) {
-				e.RateGbps = rate
+			if rate, ok := p.Rate.Get(); ok && p.State.Or("") == "ACTIVE" {
+				rates = append(rates, rate.BitsPerSec/1e9)
 			}
 		}
+	}
+	if rates != nil {
+		e.RateGbps = slices.Min(rates)
 	}
 	e.Firmware = same(firmware)
 	return e
@@ -98,18 +101,19 @@ func same(list []string) string {
 
 // foundPath is the worst of the GPUs' best paths; empty: one cannot be told.
 func (n *Node) foundPath() topo.Class {
-	worst := topo.Class("")
+	worst := -1 // in pathClasses, which goes from the best to the worst
 	for gpu, nics := range n.Graph.Affinity() {
 		if len(nics) == 0 {
 			continue
 		}
-		class := n.Graph.Class(gpu, nics[0])
-		if !slices.Contains(pathClasses, class) {
+		at := slices.Index(pathClasses, n.Graph.Class(gpu, nics[0]))
+		if at < 0 {
 			return ""
 		}
-		if worst == "" || class.Rank() > worst.Rank() {
-			worst = class
-		}
+		worst = max(worst, at)
 	}
-	return worst
+	if worst < 0 {
+		return ""
+	}
+	return pathClasses[worst]
 }

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -77,6 +78,9 @@ func TestBadPolicies(t *testing.T) {
 		{"anchor", "off: &a [memlock]\n", 1, 6, "anchors"},
 		{"tag", "off: !!str memlock\n", 1, 6, "tags"},
 		{"huge", "#" + strings.Repeat("x", MaxPolicyBytes), 0, 0, "too large"},
+		{"as large as may be", "#" + strings.Repeat("x", MaxPolicyBytes-1), 0, 0, "one YAML document"},
+		{"waiver without a check", "waivers:\n- {subject: node, reason: x, expires: 2026-01-01}\n", 2, 0, "wants check"},
+		{"waiver without a subject", "waivers:\n- {check: memlock, reason: x, expires: 2026-01-01}\n", 2, 0, "wants check"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := ParsePolicy([]byte(tc.text))
@@ -89,6 +93,9 @@ func TestBadPolicies(t *testing.T) {
 			}
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q is more than one line", err)
+			}
+			if placed := strings.HasPrefix(err.Error(), fmt.Sprintf("%d:%d: ", e.Line, e.Column)); placed != (e.Line > 0) {
+				t.Errorf("%q, of line %d", err, e.Line)
 			}
 		})
 	}
@@ -113,6 +120,37 @@ func TestPolicyOf(t *testing.T) {
 	for _, f := range mustRun(t, m, Options{Policy: p, Only: []string{"policy", "gpu-nic-path"}}).Findings {
 		if f.Verdict != Pass {
 			t.Errorf("%s %s: %s %s", f.Check, f.Subject, f.Verdict, f.Message)
+		}
+	}
+	// Other NICs and slower ports: the policy is of those for GPUs, and of the slowest.
+	other := goodNode()
+	storageNIC(other)
+	thirdNIC(other)
+	other.RDMA.Devices[1].Model.V.Name = "ConnectX-6 Lx"
+	other.RDMA.Devices[2].Ports[0].Rate.V.BitsPerSec = 200e9
+	soft := goodNIC("rxe0", nicAddr, "ens1")
+	soft.Software, soft.PCI, soft.Model = true, absent[pci.Address](), absent[rdma.Model]()
+	other.RDMA.Devices = append(other.RDMA.Devices, soft)
+	if text, err = PolicyOf(other); err != nil {
+		t.Fatal(err)
+	}
+	if e := mustPolicy(t, string(text)).Expect.NICs; *e.Count != 2 || e.Model != "ConnectX-7" || e.RateGbps != 200 {
+		t.Errorf("with other NICs: %+v", e)
+	}
+	// The worst of the GPUs' best paths.
+	two := goodNode()
+	twoGPUs(two)
+	apart := func(m *topo.Machine) {
+		m.PCI = append(m.PCI, function("0000:00:02.0", "", pci.ClassPCIBridge<<8, pci.PortRoot))
+		fn(m, "0000:05:00.0").Parent = new(at("0000:00:02.0"))
+	}
+	apart(two)
+	for range 10 { // maps have no order
+		if text, err = PolicyOf(two); err != nil {
+			t.Fatal(err)
+		}
+		if path := mustPolicy(t, string(text)).Expect.Path; path != topo.ClassPHB {
+			t.Errorf("of PIX and PHB: %s", path)
 		}
 	}
 	// Models that differ, a port that is down: nothing is promised of them.
@@ -181,6 +219,8 @@ func verdictOn(t *testing.T, o Outcome, check, subject string) Finding {
 	return Finding{}
 }
 
+func dgxH100(m *topo.Machine) { m.Host.DMI.ProductName = known("DGXH100") }
+
 func TestExpectations(t *testing.T) {
 	listed := func(n int) func(*topo.Machine) {
 		return func(m *topo.Machine) {
@@ -224,6 +264,16 @@ func TestExpectations(t *testing.T) {
 		}, "policy-nic-rate", "mlx5_0/1", Fail, "200 Gb/s, expected 400 Gb/s"},
 		{"rate denied", "expect: {nics: {rate_gbps: 400}}", func(m *topo.Machine) { denied(&port(m).Rate) }, "policy-nic-rate", "mlx5_0/1", Unknown, ""},
 		{"no rate wanted", "off: [gdrdrv]", nil, "policy-nic-rate", "node", NotApplicable, ""},
+		{"rate not shown", "expect: {nics: {rate_gbps: 400}}", func(m *topo.Machine) { port(m).Rate = absent[rdma.Rate]() }, "policy-nic-rate", "mlx5_0/1", Unknown, "shows no rate"},
+		{"a port that nobody needs is down", "expect: {nics: {rate_gbps: 400}}", idleNIC(func(d *rdma.Device) { d.Ports[0].State.V = "DOWN" }), "policy-nic-rate", "mlx5_1/1", NotApplicable, "DOWN"},
+		{"NICs not collected", "expect: {nics: {count: 1}}", func(m *topo.Machine) { m.Problems = []topo.Problem{{Part: "rdma", Reason: "timeout"}} }, "policy-nics", "node", Unknown, "timeout"},
+		{"firmware not shown", `expect: {nics: {firmware: "28.39"}}`, func(m *topo.Machine) { nic(m).Firmware = absent[string]() }, "policy-nic-firmware", "mlx5_0", Unknown, "shows no firmware"},
+		{"fewer than the preset's, as the policy says", "expect: {gpus: {min: 1}}", dgxH100, "policy-gpus", "node", Pass, "1 GPU"},
+		{"exactly, beside a preset", "expect: {gpus: {count: 1}}", dgxH100, "policy-gpus", "node", Pass, "1 GPU"},
+		{"NICs fewer than the preset's, as the policy says", "expect: {nics: {min: 1}}", dgxH100, "policy-nics", "node", Pass, "1 RDMA NIC"},
+		{"NICs exactly, beside a preset", "expect: {nics: {count: 1}}", dgxH100, "policy-nics", "node", Pass, "1 RDMA NIC"},
+		{"NICs of a model, beside a preset", "expect: {nics: {model: ConnectX-7}}", dgxH100, "policy-nics", "node", Pass, "1 ConnectX-7"},
+		{"a policy on rates leaves the preset's number", "expect: {nics: {rate_gbps: 400}}", dgxH100, "policy-nics", "node", Warn, "a NVIDIA DGX H100 or H200 has 8"},
 		{"EFA", "expect: {nics: {rate_gbps: 400}}", func(m *topo.Machine) { nic(m).Transport = known(rdma.EFA) }, "policy-nic-rate", "mlx5_0/1", NotApplicable, "EFA"},
 		{"firmware", `expect: {nics: {firmware: "28.39"}}`, func(m *topo.Machine) { nic(m).Firmware = known("28.39.1002") }, "policy-nic-firmware", "mlx5_0", Pass, ""},
 		{"other firmware", `expect: {nics: {firmware: "28.39"}}`, func(m *topo.Machine) { nic(m).Firmware = known("28.391.1") }, "policy-nic-firmware", "mlx5_0", Fail, ""},
@@ -264,6 +314,7 @@ func TestPolicyPath(t *testing.T) {
 		{"NODE accepted", "expect: {path: NODE}", far, Pass},
 		{"by threshold", "thresholds: {path_promised: PXB}", far, Fail},
 		{"better than promised", "expect: {path: NODE}", nil, Pass},
+		{"as promised, and better is asked for", "thresholds: {path_good: PIX, path_promised: PXB}", deeperNIC, Warn},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := goodNode()
@@ -271,10 +322,16 @@ func TestPolicyPath(t *testing.T) {
 				tc.change(m)
 			}
 			f := verdictOn(t, runPolicy(t, m, tc.policy), "gpu-nic-path", "GPU0")
-			if f.Verdict != tc.want {
+			if f.Verdict != tc.want || f.Verdict == Fail && !strings.Contains(f.Message, "the policy says that every GPU") {
 				t.Errorf("%s %q, want %s", f.Verdict, f.Message, tc.want)
 			}
 		})
+	}
+	m := goodNode()
+	far(m)
+	dgxH100(m)
+	if f := verdictOn(t, runPolicy(t, m, "off: [gdrdrv]"), "gpu-nic-path", "GPU0"); !strings.Contains(f.Message, "on a dgx-h100 every GPU") {
+		t.Errorf("promised by the preset: %q", f.Message)
 	}
 }
 
@@ -396,6 +453,40 @@ func TestPresets(t *testing.T) {
 	for _, want := range []string{"dgx-a100", "dgx-h100", "dgx-b200", "hgx-a100", "hgx-h100", "hgx-b200", "gb200", "azure-nd-a100", "azure-nd-h100", "oci-bm-gpu-h100", "aws-p4d", "aws-p5"} {
 		if !seen[want] {
 			t.Errorf("no preset %s", want)
+		}
+	}
+}
+
+// A preset is none of a machine whose GPUs are others, or not there; and the
+// choice of an option outranks a policy's.
+func TestPresetChoice(t *testing.T) {
+	azure := goodNode()
+	azure.Host.DMI.SysVendor, azure.Host.DMI.ProductName = known("Microsoft Corporation"), known("Virtual Machine")
+	if o := mustRun(t, azure, Options{}); o.Rules.Preset != "azure-nd-h100" {
+		t.Errorf("8 H100: %+v", o.Rules)
+	}
+	azure.GPU.GPUs = nil
+	if o := mustRun(t, azure, Options{}); o.Rules.Preset != "" {
+		t.Errorf("no GPU: %+v", o.Rules)
+	}
+	list, err := Presets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []Preset{list[0], list[len(list)-1]} {
+		if o := mustRun(t, goodNode(), Options{Preset: p.Name}); o.Rules.Preset != p.Name {
+			t.Errorf("%s: %+v", p.Name, o.Rules)
+		}
+	}
+	policy := mustPolicy(t, "preset: dgx-h100")
+	for opt, want := range map[string]string{"": "dgx-h100", "dgx-b200": "dgx-b200", PresetNone: ""} {
+		if o := mustRun(t, goodNode(), Options{Preset: opt, Policy: policy}); o.Rules.Preset != want {
+			t.Errorf("option %q over the policy's: %+v", opt, o.Rules)
+		}
+	}
+	for name, valid := range map[string]bool{"": true, PresetNone: true, "dgx-h100": true, "dgx-9": false} {
+		if err := (Options{Preset: name}).Validate(); (err == nil) != valid {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 }

@@ -35,6 +35,9 @@ func evalCharDevice(c *Case) {
 		case loaded != fact.Absent && c.Machine.Origin == "tree":
 			c.Unknown("cannot tell: the tree that was read shows neither uverbs devices nor the loaded modules")
 			c.Fix("Run on the live node: gdrcheck check --only rdma-char-device")
+		case loaded != fact.Absent:
+			c.Fail("the kernel shows no uverbs device for it; whether ib_uverbs is loaded could not be seen")
+			c.Fix("See: lsmod | grep ib_uverbs; if it is not there: sudo modprobe ib_uverbs")
 		default:
 			c.Fail("the kernel shows no uverbs device for it: ib_uverbs is not loaded")
 			c.Fix("sudo modprobe ib_uverbs", "To keep it: echo ib_uverbs | sudo tee /etc/modules-load.d/ib_uverbs.conf")

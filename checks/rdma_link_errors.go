@@ -2,9 +2,12 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
 var rdmaLinkErrors = Check{
@@ -19,41 +22,49 @@ var rdmaLinkErrors = Check{
 	},
 	Subjects: EachPort,
 	Eval: func(c *Case) {
-		watched := []string{"link_downed", "link_error_recovery", "local_link_integrity_errors", "symbol_error", "port_rcv_errors", "excessive_buffer_overrun_errors", "rx_icrc_encapsulated"}
-		seen := 0
+		counters, unread := c.linkCounters()
+		list, _ := qos.Totals(counters)
 		var grown []string
-		var unread fact.Value[uint64]
-		for _, name := range watched {
-			for _, k := range c.Subject.Port.Counters {
-				if k.Name != name {
-					continue
-				}
-				n, state := k.Value.V, k.Value.State
-				switch {
-				case state == fact.Known:
-					seen++
-					if n > 0 {
-						See(c, name, k.Value)
-						c.Want("0, or not growing")
-						grown = append(grown, fmt.Sprintf("%s %d", name, n))
-					}
-				case state != fact.Absent && state != fact.Unsupported:
-					unread = k.Value
-				}
+		for _, k := range list {
+			if k.Value == 0 {
+				continue
 			}
+			text := fmt.Sprintf("%s %d", k.Name, k.Value)
+			if k.Stuck {
+				text += " or more"
+			}
+			grown = append(grown, text)
+			i := slices.IndexFunc(counters, func(x rdma.Counter) bool { return x.Name == k.Name })
+			See(c, k.Name, counters[i].Value)
+			c.Want("0, or not growing")
 		}
 		if dev := c.netDev(c.Subject.Port.NetDev.Or("")); dev != nil && dev.CarrierChanges.Or(0) > 2 && grown != nil {
 			c.Row("carrier changes of "+dev.Name, fmt.Sprint(dev.CarrierChanges.V), "/sys/class/net/"+dev.Name+"/carrier_changes")
 		}
 		switch {
 		case grown != nil:
-			c.Info("since the driver was loaded: %s; look again after a job, and swap the cable if they grow", strings.Join(grown, ", "))
+			c.Info("since the driver was loaded: %s; see whether they grow during a job (gdrcheck rdma counters --watch 1s), and swap the cable if they do", strings.Join(grown, ", "))
 		case unread.State != fact.NotCollected || unread.Source != "":
 			Need(c, "counters", unread)
-		case seen == 0:
+		case len(list) == 0:
 			c.NotApplicable("the driver keeps no such counters, or they were not asked for")
 		default:
 			c.Pass("no errors since the driver was loaded")
 		}
 	},
+}
+
+// linkCounters are the port's counters that tell of its link; unread is one of
+// them that could not be read, or the zero value.
+func (c *Case) linkCounters() (list []rdma.Counter, unread fact.Value[uint64]) {
+	for _, k := range c.Subject.Port.Counters {
+		if kind, known := qos.LookupCounter(k.Name); !known || kind.Sign != qos.SignLink {
+			continue
+		}
+		list = append(list, k)
+		if s := k.Value.State; s != fact.Known && s != fact.Absent && s != fact.Unsupported {
+			unread = k.Value
+		}
+	}
+	return list, unread
 }

@@ -1,11 +1,13 @@
 package checks
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -45,6 +47,16 @@ func TestLibIBVerbs(t *testing.T) {
 		}, "node", Warn, "does not list mlx5_0", "ibv_devices"},
 		{"software alone", func(m *topo.Machine) { nic(m).Software = true }, "node", NotApplicable, "no RDMA NIC", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.RDMA.LibIBVerbs) }, "node", Unknown, "may not be read", ""},
+		{"a tree with the library, without its drivers", func(m *topo.Machine) {
+			m.Origin, m.RDMA.Providers = "tree", fact.Missing[[]string](fact.NotCollected, "libibverbs", "not in what was read")
+		}, "node", Pass, "", ""},
+		{"old in a container, no OFED", all2(version("1.8.28.0"), docker), "node", Warn, "has no ibv_reg_dmabuf_mr", ""},
+		{"old on OFED, in no container", all2(version("1.8.28.0"), func(m *topo.Machine) {
+			m.Host.Modules.V = append(m.Host.Modules.V, module("mlx5_core", "25.10-1.2.8"))
+		}), "node", Warn, "has no ibv_reg_dmabuf_mr", ""},
+		{"not opened for another reason", func(m *topo.Machine) {
+			nic(m).Verbs = fact.Value[rdma.VerbsProbe]{State: fact.Absent, Source: "verbs", Errno: syscall.ENOENT, Reason: "no library"}
+		}, "node", Pass, "", ""},
 	})
 }
 
@@ -62,6 +74,10 @@ func TestRDMANodeGUID(t *testing.T) {
 		{"software", all2(zero, func(m *topo.Machine) { nic(m).Software = true }), "mlx5_0", NotApplicable, "", ""},
 		{"not seen", func(m *topo.Machine) { denied(&nic(m).NodeGUID) }, "mlx5_0", Unknown, "may not be read", ""},
 		{"not there", func(m *topo.Machine) { nic(m).NodeGUID = absent[string]() }, "mlx5_0", Unknown, "shows no node GUID", ""},
+		{"zero on a VF, another interface first", all2(zero, func(m *topo.Machine) {
+			fn(m, nicAddr).PhysFn = known(at("0000:04:00.1"))
+			m.RDMA.NetDevs = []rdma.NetDev{{Name: "ens1f1", PCI: known(at("0000:04:00.1"))}, {Name: "ens9", PCI: known(at("0000:09:00.0"))}, {Name: "br0"}}
+		}), "mlx5_0", Fail, "", "ip link set ens1f1 vf N node_guid"},
 	})
 }
 
@@ -78,6 +94,8 @@ func TestRDMAPKey(t *testing.T) {
 		{"RoCE", nil, "mlx5_0/1", NotApplicable, "RoCE", ""},
 		{"not up", all2(infiniband, func(m *topo.Machine) { port(m).State.V = "INIT" }), "mlx5_0/1", NotApplicable, "INIT", ""},
 		{"not seen", all2(infiniband, func(m *topo.Machine) { denied(&port(m).PKeys) }), "mlx5_0/1", Unknown, "may not be read", ""},
+		{"full twice", keys(rdma.PKey{Index: 0, Value: 0x7fff}, rdma.PKey{Index: 1, Value: 0x8012}, rdma.PKey{Index: 2, Value: 0x8013}), "mlx5_0/1", Fail, "a full member only at index 1", "UCX_IB_PKEY=0x12"},
+		{"none shown", all2(infiniband, func(m *topo.Machine) { port(m).PKeys = absent[[]rdma.PKey]() }), "mlx5_0/1", Unknown, "shows no P_Keys", ""},
 	})
 }
 
@@ -98,6 +116,16 @@ func TestRDMAMTU(t *testing.T) {
 		{"InfiniBand", infiniband, "mlx5_0/1", NotApplicable, "InfiniBand", ""},
 		{"down", func(m *topo.Machine) { port(m).State.V = "DOWN" }, "mlx5_0/1", NotApplicable, "DOWN", ""},
 		{"not seen", func(m *topo.Machine) { denied(&port(m).ActiveMTU) }, "mlx5_0/1", Unknown, "may not be read", ""},
+		{"just enough for 4096", mtu(4096, 4192), "mlx5_0/1", Pass, "4096", ""},
+		{"enough, and the NIC can do no more", all2(mtu(2048, 4200), func(m *topo.Machine) { port(m).MaxMTU.V = 2048 }), "mlx5_0/1", Pass, "2048", ""},
+		{"interface's MTU not known", all2(mtu(1024, 0), func(m *topo.Machine) { m.RDMA.NetDevs[0].MTU = absent[int]() }), "mlx5_0/1", Pass, "1024", ""},
+		{"software", func(m *topo.Machine) { nic(m).Software = true }, "mlx5_0/1", NotApplicable, "software", ""},
+		{"none shown", func(m *topo.Machine) { port(m).ActiveMTU = absent[int]() }, "mlx5_0/1", Unknown, "no active MTU", ""},
+		{"below two siblings", all2(mtu(1024, 1500), secondPort(func(*rdma.Device) {}), thirdNIC), "mlx5_0/1", Warn, "while mlx5_1/1 has 4096", ""},
+		{"a sibling that is software", all2(mtu(1024, 1500), secondPort(func(d *rdma.Device) { d.Software = true })), "mlx5_0/1", Info, "", ""},
+		{"a sibling on InfiniBand", all2(mtu(1024, 1500), secondPort(func(d *rdma.Device) { d.Transport.V = rdma.InfiniBand })), "mlx5_0/1", Info, "", ""},
+		{"a sibling that is down", all2(mtu(1024, 1500), secondPort(func(d *rdma.Device) { d.Ports[0].State.V = "DOWN" })), "mlx5_0/1", Info, "", ""},
+		{"a storage NIC beside it", all2(mtu(1024, 1500), storageNIC), "mlx5_0/1", Info, "", ""},
 	})
 }
 
@@ -108,13 +136,14 @@ func TestRDMALinkLayer(t *testing.T) {
 		{"one of a model is Ethernet", all2(odd, func(m *topo.Machine) {
 			nic(m).Transport.V = rdma.InfiniBand
 			m.RDMA.Devices[1].Transport.V = rdma.RoCE
-		}), "node", Warn, "mlx5_1 is Ethernet", "mlxconfig -d 0000:07:00.0 set LINK_TYPE_P1=IB"},
+		}), "node", Warn, "mlx5_1 is Ethernet, 1 others are not", "mlxconfig -d 0000:07:00.0 set LINK_TYPE_P1=IB"},
 		{"of different models", secondPort(func(d *rdma.Device) { d.Transport.V, d.BoardID.V = rdma.InfiniBand, "MT_9" }), "node", Warn, "mixed", "NCCL_IB_HCA=="},
 		{"storage is not asked", secondNIC(func(d *rdma.Device) {
 			d.Transport.V, d.Model.V = rdma.InfiniBand, rdma.Model{Name: "ConnectX-6 Lx", MaxGbps: 50, GPUDirect: "dmabuf+peermem"}
 		}), "node", NotApplicable, "fewer than two", ""},
 		{"one", nil, "node", NotApplicable, "fewer than two", ""},
 		{"not seen", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { denied(&m.RDMA.Devices[1].Transport) }), "node", Unknown, "may not be read", ""},
+		{"one does not say", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { m.RDMA.Devices[1].Transport = absent[rdma.Transport]() }), "node", Unknown, "cannot tell what mlx5_1 is", ""},
 	})
 }
 
@@ -159,6 +188,11 @@ func TestRDMALAG(t *testing.T) {
 		{"in a bridge", func(m *topo.Machine) { m.RDMA.NetDevs[0].Master = known("br0") }, "mlx5_0/1", Pass, "no bond", ""},
 		{"no interface", func(m *topo.Machine) { port(m).NetDev = absent[string]() }, "mlx5_0/1", NotApplicable, "no network interface", ""},
 		{"mode not seen", all2(bond("", nicAddr, second), func(m *topo.Machine) { denied(&m.RDMA.NetDevs[2].BondMode) }), "mlx5_0/1", Unknown, "may not be read", ""},
+		{"in a bridge that was seen", func(m *topo.Machine) {
+			m.RDMA.NetDevs[0].Master = known("br0")
+			m.RDMA.NetDevs = append(m.RDMA.NetDevs, rdma.NetDev{Name: "br0"})
+		}, "mlx5_0/1", Pass, "no bond", ""},
+		{"no mode", all2(bond("", nicAddr, second), func(m *topo.Machine) { m.RDMA.NetDevs[2].BondMode = absent[string]() }), "mlx5_0/1", Unknown, "bond0 shows no mode", ""},
 	})
 }
 
@@ -170,9 +204,11 @@ func TestRDMALinkErrors(t *testing.T) {
 	runCases(t, "rdma-link-errors", []verdictCase{
 		{"none", clean, "mlx5_0/1", Pass, "no errors", ""},
 		{"link lost", all2(clean, count("symbol_error", known(uint64(12)))), "mlx5_0/1", Info, "symbol_error 12", ""},
+		{"lost so often that the counter is full", all2(clean, func(m *topo.Machine) { port(m).Counters[0].Value.V = 255 }), "mlx5_0/1", Info, "link_downed 255 or more", ""},
 		{"traffic is no error", all2(clean, count("port_xmit_data", known(uint64(12)))), "mlx5_0/1", Pass, "", ""},
 		{"not kept", count("link_downed", fact.Missing[uint64](fact.Unsupported, "counters/link_downed", "no")), "mlx5_0/1", NotApplicable, "", ""},
 		{"not seen", all2(clean, count("symbol_error", fact.Missing[uint64](fact.Failed, "counters/symbol_error", "input/output error"))), "mlx5_0/1", Unknown, "input/output error", ""},
+		{"not read", all2(clean, count("symbol_error", fact.Missing[uint64](fact.NotCollected, "counters/symbol_error", "ran out of time"))), "mlx5_0/1", Unknown, "not collected", ""},
 	})
 }
 
@@ -186,6 +222,51 @@ func TestRDMATrafficClass(t *testing.T) {
 	})
 }
 
+func TestNICFirmwareFault(t *testing.T) {
+	runs := func(driver, version string) func(*topo.Machine) {
+		return func(m *topo.Machine) { nic(m).Driver.V, nic(m).Firmware.V = driver, version }
+	}
+	runCases(t, "nic-firmware-fault", []verdictCase{
+		{"none known", nil, "mlx5_0", Pass, "28.43.2566: no fault known", ""},
+		{"the last with it", runs("mlx5_core", "22.31.2006"), "mlx5_0", Warn, "has a known fault: firmware can use memory", "Update it to 22.40.1000 or newer: sudo mlxfwmanager -d 0000:04:00.0"},
+		{"older", runs("mlx5_core", "22.28.1002"), "mlx5_0", Warn, "", ""},
+		{"mended", runs("mlx5_core", "22.40.1000"), "mlx5_0", Pass, "", ""},
+		{"another generation", runs("mlx5_core", "20.31.2006"), "mlx5_0", Pass, "", ""},
+		{"for IBGDA alone", runs("bnxt_en", "231.2.63.0"), "mlx5_0", Info, "for GPU-initiated RDMA (IBGDA)", ""},
+		{"the next one", runs("bnxt_en", "232.0.0.0"), "mlx5_0", Pass, "", ""},
+		{"with letters", runs("ionic", "1.117.1-a-63"), "mlx5_0", Info, "IBGDA", ""},
+		{"a later branch", runs("ionic", "1.117.5-a-45"), "mlx5_0", Pass, "", ""},
+		{"EFA", transport(rdma.EFA), "mlx5_0", NotApplicable, "", ""},
+		{"not shown", func(m *topo.Machine) { nic(m).Firmware = absent[string]() }, "mlx5_0", NotApplicable, "", ""},
+		{"not seen", func(m *topo.Machine) { denied(&nic(m).Firmware) }, "mlx5_0", Unknown, "may not be read", ""},
+	})
+	for _, f := range firmwareFaults() {
+		if len(f.Drivers) == 0 || f.From == "" || f.Until == "" || f.Name == "" || f.Fault == "" || f.Mended == "" || !strings.HasPrefix(f.Source, "https://") || older(f.Until, f.From) {
+			t.Errorf("%+v", f)
+		}
+		if f.covers(f.Drivers[0], f.Mended) || !f.covers(f.Drivers[0], f.Until) {
+			t.Errorf("%s: covers what mends it, or not its own end", f.Name)
+		}
+	}
+}
+
+// The cases are those of NCCL's documentation of NCCL_IB_HCA.
+func TestNCCLTakes(t *testing.T) {
+	for _, c := range []struct {
+		spec, device string
+		port         int
+		want         bool
+	}{
+		{"", "mlx5_0", 1, true}, {"mlx5", "mlx5_0", 1, true}, {"mlx5", "ibp0", 1, false},
+		{"=mlx5_0:1,mlx5_1:1", "mlx5_0", 1, true}, {"=mlx5_0:1,mlx5_1:1", "mlx5_0", 2, false}, {"=mlx5_1", "mlx5_10", 1, false},
+		{"mlx5_1", "mlx5_10", 1, true}, {"^mlx5_3,mlx5_4", "mlx5_3", 1, false}, {"^mlx5_3", "mlx5_0", 1, true}, {"^=mlx5_1", "mlx5_10", 1, true},
+	} {
+		if got := ncclTakes(c.spec, c.device, c.port); got != c.want {
+			t.Errorf("NCCL_IB_HCA=%s takes %s:%d: %v", c.spec, c.device, c.port, got)
+		}
+	}
+}
+
 func TestRDMAOtherNICs(t *testing.T) {
 	storage := func(change func(*rdma.Device)) func(*topo.Machine) {
 		return secondNIC(func(d *rdma.Device) {
@@ -194,9 +275,17 @@ func TestRDMAOtherNICs(t *testing.T) {
 			change(d)
 		})
 	}
+	hca := func(spec string) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			m.QoS.Job.V = append(m.QoS.Job.V, qos.Setting{Name: "NCCL_IB_HCA", Value: spec, Source: "/etc/nccl.conf"})
+		}
+	}
 	runCases(t, "rdma-other-nics", []verdictCase{
 		{"none", nil, "node", Pass, "every active NIC", ""},
 		{"storage", storage(func(*rdma.Device) {}), "node", Info, "mlx5_1 (25 Gb/s); name those for GPUs: NCCL_IB_HCA==mlx5_0", ""},
+		{"a job names its own", all2(storage(func(*rdma.Device) {}), hca("=mlx5_0")), "node", Pass, "NCCL_IB_HCA==mlx5_0 (/etc/nccl.conf) names those for GPUs", ""},
+		{"a job takes all", all2(storage(func(*rdma.Device) {}), hca("mlx5")), "node", Warn, "takes in mlx5_1 (25 Gb/s), which is no GPU's", "NCCL_IB_HCA==mlx5_0"},
+		{"a job leaves out a GPU's", all2(storage(func(*rdma.Device) {}), hca("=mlx5_1")), "node", Warn, "leaves out mlx5_0", ""},
 		{"storage, down", storage(func(d *rdma.Device) { d.Ports[0].State.V = "DOWN" }), "node", Pass, "", ""},
 		{"no NIC of a GPU's", func(m *topo.Machine) { m.RDMA.Devices = nil }, "node", NotApplicable, "", ""},
 		{"not seen", storage(func(d *rdma.Device) { denied(&d.Ports[0].State) }), "node", Unknown, "may not be read", ""},
@@ -216,5 +305,6 @@ func TestRDMATransport(t *testing.T) {
 		{"usNIC", is(rdma.Other, "usnic"), "mlx5_0", Info, "other", ""},
 		{"software", func(m *topo.Machine) { nic(m).Software = true }, "mlx5_0", NotApplicable, "", ""},
 		{"not seen", func(m *topo.Machine) { denied(&nic(m).Transport) }, "mlx5_0", Unknown, "may not be read", ""},
+		{"no port says", func(m *topo.Machine) { nic(m).Transport = absent[rdma.Transport]() }, "mlx5_0", Unknown, "no port says", ""},
 	})
 }

@@ -64,7 +64,7 @@ func evalMTU(c *Case) {
 	case c.matters(nic) && active < best:
 		c.Warn("%d, while %s has %d: connections between the two hang or end with a length error", active, of, best)
 		c.Fix(set, "Compare all: grep . /sys/class/net/*/mtu; ibv_devinfo | grep active_mtu")
-	case netdev > 0 && active < mtuFor(netdev, p.MaxMTU.Or(active)):
+	case active < mtuFor(netdev, p.MaxMTU.Or(active)):
 		c.Warn("%d, though %s's MTU of %d allows %d: it was changed without the RDMA port", active, dev, netdev, mtuFor(netdev, p.MaxMTU.Or(active)))
 		c.Fix("Set it anew: sudo ip link set " + dev + " down && sudo ip link set " + dev + " up")
 	case active < 4096 && netdev > 0 && netdev < roceFullMTU:

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gdrcheck/gdrcheck/rdma"
 )
@@ -33,23 +34,16 @@ var rdmaPKey = Check{
 		keys, ok := Need(c, "P_Keys", p.PKeys)
 		c.Want("a full member (0x8000 set) at index 0")
 		const full = 0x8000
-		first, at := uint16(0), -1
-		for _, k := range keys {
-			if k.Index == 0 {
-				first = k.Value
-			}
-			if at < 0 && k.Value&full != 0 {
-				at = k.Index
-			}
-		}
+		first := pkeyAt(keys, 0)
+		at := slices.IndexFunc(keys, func(k rdma.PKey) bool { return k.Value&full != 0 })
 		switch {
 		case !ok:
 			c.Unknown("cannot tell: the kernel shows no P_Keys for this port")
 		case first&full != 0:
 			c.Pass("full member of %#04x at index 0", first)
-		case at > 0:
-			c.Fail("index 0 holds %#04x; the port is a full member only at index %d", first, at)
-			c.Fix(fmt.Sprintf("Name the index: NCCL_IB_PKEY=%d; UCX: UCX_IB_PKEY=%#x", at, pkeyAt(keys, at)&^full),
+		case at >= 0:
+			c.Fail("index 0 holds %#04x; the port is a full member only at index %d", first, keys[at].Index)
+			c.Fix(fmt.Sprintf("Name the index: NCCL_IB_PKEY=%d; UCX: UCX_IB_PKEY=%#x", keys[at].Index, keys[at].Value&^full),
 				"Or have the subnet manager put the partition at index 0 (opensm: partitions.conf; UFM: the partition's \"index 0\")")
 		default:
 			c.Fail("the port is a full member of no partition")

@@ -19,7 +19,16 @@ func secondNIC(change func(*rdma.Device)) func(*topo.Machine) {
 		d := goodNIC("mlx5_1", addr, "ens2")
 		change(&d)
 		m.RDMA.Devices = append(m.RDMA.Devices, d)
+		m.QoS.Ports = append(m.QoS.Ports, goodLeg(d.Name, 1, "ens2", d.PCI))
 	}
+}
+
+// thirdNIC adds mlx5_2, like mlx5_0, below the same switch.
+func thirdNIC(m *topo.Machine) {
+	const port, addr = "0000:02:03.0", "0000:08:00.0"
+	m.PCI = append(m.PCI, function(port, uplink, pci.ClassPCIBridge<<8, pci.PortDownstream),
+		function(addr, port, pci.ClassEthernet<<8, pci.PortEndpoint))
+	m.RDMA.Devices = append(m.RDMA.Devices, goodNIC("mlx5_2", addr, "ens3"))
 }
 
 func infiniband(m *topo.Machine) {
@@ -51,6 +60,10 @@ func TestPresence(t *testing.T) {
 			m.RDMA.Devices = nil
 			m.RDMA.Listed = fact.Missing[int](fact.Denied, "/sys/class/infiniband", "permission denied")
 		}, "node", Unknown, "may not be read", ""},
+		{"a part was lost", func(m *topo.Machine) {
+			m.RDMA.Devices = nil
+			m.Problems = []topo.Problem{{Part: "rdma", Reason: "timeout"}}
+		}, "node", Unknown, "timeout", ""},
 	})
 }
 
@@ -81,6 +94,9 @@ func TestRDMACharDevice(t *testing.T) {
 		}, "mlx5_0", Warn, "could not open the device (no answer within 5s)", "ibv_devinfo -d mlx5_0"},
 		{"no rdma_cm", func(m *topo.Machine) { m.RDMA.RDMACM.Node = absent[fact.Info]() }, "mlx5_0", Warn, "rdma_cm is missing", "rdma_ucm"},
 		{"not collected", uverbs(func(c *rdma.CharDev) { c.Node = fact.Value[fact.Info]{} }), "mlx5_0", Unknown, "not collected", ""},
+		{"modules not seen", func(m *topo.Machine) { nic(m).Uverbs = nil; denied(&m.Host.Modules) }, "mlx5_0", Fail, "whether ib_uverbs is loaded could not be seen", "lsmod"},
+		{"a tree whose modules are known", func(m *topo.Machine) { nic(m).Uverbs, m.Origin = nil, "tree" }, "mlx5_0", Fail, "ib_uverbs is not loaded", ""},
+		{"not accessible in a container", all2(uverbs(func(c *rdma.CharDev) { c.Access.V = false }), func(m *topo.Machine) { m.Host.Container = known("docker") }), "mlx5_0", Fail, "may not be opened", "--device=/dev/infiniband/uverbs0"},
 	})
 }
 
@@ -111,6 +127,15 @@ func TestRDMAPortState(t *testing.T) {
 		{"failed", func(m *topo.Machine) {
 			port(m).State = fact.Missing[string](fact.Failed, "ports/1/state", "input/output error")
 		}, "mlx5_0/1", Unknown, "input/output error", "dmesg"},
+		{"both ports down", all2(state("DOWN", "Polling"), func(m *topo.Machine) {
+			p := *port(m)
+			p.Number = 2
+			nic(m).Ports = append(nic(m).Ports, p)
+		}), "mlx5_0/1", Fail, "DOWN", ""},
+		{"another interface has no carrier", all2(state("DOWN", "Disabled"), func(m *topo.Machine) {
+			m.RDMA.NetDevs = append(m.RDMA.NetDevs, rdma.NetDev{Name: "ens9", Carrier: known(false)})
+		}), "mlx5_0/1", Fail, "DOWN", "Bring the interface up: sudo ip link set ens1 up"},
+		{"no state", func(m *topo.Machine) { port(m).State = absent[string]() }, "mlx5_0/1", Unknown, "shows no state", ""},
 	})
 }
 
@@ -136,6 +161,41 @@ func TestRDMAPortRate(t *testing.T) {
 		{"software", func(m *topo.Machine) { slow(nic(m)); nic(m).Software = true }, "mlx5_0/1", NotApplicable, "software", ""},
 		{"down", func(m *topo.Machine) { slow(nic(m)); port(m).State.V = "DOWN" }, "mlx5_0/1", NotApplicable, "DOWN", ""},
 		{"unreadable", func(m *topo.Machine) { denied(&port(m).Rate) }, "mlx5_0/1", Unknown, "may not be read", ""},
+		{"no rate", func(m *topo.Machine) { port(m).Rate = absent[rdma.Rate]() }, "mlx5_0/1", Unknown, "shows no rate", ""},
+		{"a faster sibling that is down", all2(func(m *topo.Machine) { nic(m).Model.V.MaxGbps = 200; slow(nic(m)) }, secondNIC(func(d *rdma.Device) { d.Ports[0].State.V = "DOWN" })), "mlx5_0/1", Pass, "200", ""},
+		{"below two siblings", all2(secondNIC(func(*rdma.Device) {}), thirdNIC, func(m *topo.Machine) { slow(nic(m)) }), "mlx5_0/1", Warn, "while mlx5_1/1 of the same model", ""},
+		{"below the model, above a sibling", all2(func(m *topo.Machine) { slow(nic(m)) }, secondNIC(func(d *rdma.Device) { d.Ports[0].Rate.V.BitsPerSec = 100e9 })), "mlx5_0/1", Warn, "a ConnectX-7 can do 400 Gb/s", ""},
+		{"boards that do not name themselves", all2(func(m *topo.Machine) {
+			nic(m).Model = absent[rdma.Model]()
+			slow(nic(m))
+			nic(m).BoardID, nic(m).HCAType = absent[string](), absent[string]()
+		}, secondNIC(func(d *rdma.Device) { d.BoardID, d.HCAType = absent[string](), absent[string]() })), "mlx5_0/1", Pass, "200", ""},
+		{"a board without a PSID", all2(secondNIC(func(d *rdma.Device) { slow(d); d.BoardID.V = "" }), func(m *topo.Machine) { nic(m).BoardID.V = "" }), "mlx5_1/1", Warn, "of the same model", ""},
+		{"a board whose PSID is not known", secondNIC(func(d *rdma.Device) { slow(d); d.BoardID = absent[string]() }), "mlx5_1/1", Warn, "of the same model", ""},
+		{"two slow ports of a card", func(m *topo.Machine) {
+			d := goodNIC("mlx5_1", "0000:04:00.1", "ens1f1")
+			m.PCI = append(m.PCI, function("0000:04:00.1", nicPort, pci.ClassEthernet<<8, pci.PortEndpoint))
+			d.BoardID.V = "MT_9"
+			m.RDMA.Devices = append(m.RDMA.Devices, d)
+			m.RDMA.Devices[0].Ports[0].Rate.V.BitsPerSec = 100e9
+		}, "mlx5_0/1", Warn, "a ConnectX-7 can do 200 Gb/s for each of 2 ports", ""},
+		{"a second port whose function was not seen", func(m *topo.Machine) {
+			d := goodNIC("mlx5_1", "0000:04:00.1", "ens1f1")
+			m.RDMA.Devices = append(m.RDMA.Devices, d)
+			slow(&m.RDMA.Devices[0])
+			slow(&m.RDMA.Devices[1])
+		}, "mlx5_0/1", Pass, "200", ""},
+		{"a VF repeats its PF's port", func(m *topo.Machine) {
+			d := goodNIC("mlx5_1", "0000:04:00.1", "ens1v0")
+			f := function("0000:04:00.1", nicPort, pci.ClassEthernet<<8, pci.PortEndpoint)
+			f.PhysFn = known(at(nicAddr))
+			m.PCI = append(m.PCI, f)
+			m.RDMA.Devices = append(m.RDMA.Devices, d)
+			slow(&m.RDMA.Devices[0])
+			slow(&m.RDMA.Devices[1])
+			m.RDMA.Devices[1].BoardID.V = "MT_9"
+		}, "mlx5_0/1", Warn, "a ConnectX-7 can do 400 Gb/s", ""},
+		{"InfiniBand with an interface", all2(infiniband, func(m *topo.Machine) { slow(nic(m)); port(m).NetDev = known("ib0") }), "mlx5_0/1", Warn, "", "ibportstate -C mlx5_0 -P 1"},
 	})
 }
 
@@ -169,6 +229,14 @@ func TestRoCEGID(t *testing.T) {
 		{"table unreadable", all2(gids(), func(m *topo.Machine) { denied(&port(m).GIDTable) }), "mlx5_0/1", Unknown, "may not be read", ""},
 		{"InfiniBand", infiniband, "mlx5_0/1", NotApplicable, "InfiniBand has no RoCE", ""},
 		{"transport not known", func(m *topo.Machine) { denied(&nic(m).Transport) }, "mlx5_0/1", Unknown, "may not be read", ""},
+		{"two of IPv6", gids(gid(5, v6, "RoCE v2"), gid(7, v6, "RoCE v2")), "mlx5_0/1", Pass, "IPv6 at GID index 5", ""},
+		{"two of IPv4", gids(gid(3, v4, "RoCE v2"), gid(5, v4, "RoCE v2")), "mlx5_0/1", Pass, "IPv4 at GID index 3", ""},
+		{"an interface without a name", gids(func() rdma.GID { g := gid(3, v4, "RoCE v2"); g.NetDev = known(""); return g }()), "mlx5_0/1", Fail, "not in this network namespace", ""},
+		{"interface not seen", gids(func() rdma.GID { g := gid(3, v4, "RoCE v2"); denied(&g.NetDev); return g }()), "mlx5_0/1", Pass, "index 3", ""},
+		{"entries are there, the table's size is not", func(m *topo.Machine) { denied(&port(m).GIDTable) }, "mlx5_0/1", Pass, "index 3", ""},
+		{"a tree with entries", func(m *topo.Machine) { m.Origin, port(m).GIDTable = "tree", absent[int]() }, "mlx5_0/1", Pass, "index 3", ""},
+		{"a tree with an empty table", all2(gids(), func(m *topo.Machine) { m.Origin = "tree" }), "mlx5_0/1", Fail, "the GID table is empty", ""},
+		{"a machine without a table", all2(gids(), func(m *topo.Machine) { port(m).GIDTable = absent[int]() }), "mlx5_0/1", Fail, "the GID table is empty", ""},
 	})
 }
 

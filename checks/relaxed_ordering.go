@@ -23,7 +23,7 @@ var relaxedOrdering = Check{
 
 func evalRelaxedOrdering(c *Case) {
 	end, ok := c.pathEnd(c.Subject.NIC)
-	if !ok || c.Subject.Function == nil {
+	if !ok {
 		c.NotApplicable("no PCI function is known for it")
 		return
 	}
@@ -48,13 +48,12 @@ func evalRelaxedOrdering(c *Case) {
 		c.Pass("allowed; applications ask for it by IBV_ACCESS_RELAXED_ORDERING")
 		return
 	}
-	needed, state := c.needsRelaxedOrdering()
-	switch {
-	case state != fact.Known:
+	switch c.needsRelaxedOrdering() {
+	case dontKnow:
 		c.Unknown("cannot tell whether it matters that relaxed ordering is off: the CPU's model could not be seen")
-	case !needed:
+	case no:
 		c.Info("off; on this CPU it makes little difference")
-	default:
+	case yes:
 		c.Warn("relaxed ordering is off, and this CPU needs it for full bandwidth")
 		c.Fix("Set PCIe Relaxed Ordering to Enabled in the BIOS, then a cold reboot",
 			fmt.Sprintf("Or until the next boot: sudo setpci -s %s CAP_EXP+8.w=10:10", f.Address),
@@ -63,19 +62,25 @@ func evalRelaxedOrdering(c *Case) {
 	}
 }
 
-// needsRelaxedOrdering says whether the CPU is slow without.
-func (c *Case) needsRelaxedOrdering() (bool, fact.State) {
+// needsRelaxedOrdering says whether the CPU is slow without: AMD's and Arm's are,
+// and some of Intel's.
+func (c *Case) needsRelaxedOrdering() answerState {
 	cpu := c.Machine.Host.CPU
 	vendor, state := See(c, "CPU vendor", cpu.Vendor)
-	if state != fact.Known {
-		if c.Platform.Arch == "aarch64" {
-			return true, fact.Known
-		}
-		return false, state
-	}
-	if vendor != "GenuineIntel" {
-		return vendor == "AuthenticAMD" || c.Platform.Arch == "aarch64", fact.Known
+	switch {
+	case c.Platform.Arch == "aarch64", vendor == "AuthenticAMD":
+		return yes
+	case state != fact.Known:
+		return dontKnow
+	case vendor != "GenuineIntel":
+		return no
 	}
 	model, state := See(c, "CPU model number", cpu.ModelNum)
-	return slices.Contains(c.Thresholds.RelaxedOrderingIntelModels, model), state
+	switch {
+	case state != fact.Known:
+		return dontKnow
+	case slices.Contains(c.Thresholds.RelaxedOrderingIntelModels, model):
+		return yes
+	}
+	return no
 }

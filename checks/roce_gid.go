@@ -43,7 +43,7 @@ func evalGID(c *Case) {
 		c.NotApplicable("%s has no RoCE addresses", orElse(string(transport), "this transport"))
 		return
 	}
-	if len(p.GIDs) == 0 && p.GIDTable.State != fact.Known && p.GIDTable.State != fact.Absent {
+	if len(p.GIDs) == 0 {
 		Need(c, "GID table", p.GIDTable)
 	}
 	if c.treeWithoutGIDs(p) {
@@ -68,8 +68,7 @@ func evalGID(c *Case) {
 		c.Fail("the interface of its routable address is not in this network namespace: connecting ends with \"No such device\"")
 		c.Fix("Run the container in the host's network (--net=host), or move the interface into its namespace (SR-IOV or macvlan CNI)")
 	case s.unreadable != nil:
-		Need(c, fmt.Sprintf("type of GID %d", s.unreadable.Index), s.unreadable.Type)
-		c.Unknown("cannot tell: GID %d has no type", s.unreadable.Index)
+		Need(c, fmt.Sprintf("type of GID %d", s.unreadable.Index), s.unreadable.Type) // which ends the check
 	default:
 		c.Row("GIDs", fmt.Sprintf("%d, of them %d RoCE v2, link-local: %d", len(p.GIDs), s.v2, s.linkLocal),
 			fmt.Sprintf("%s/ports/%d/gids", nic.Dir, p.Number))

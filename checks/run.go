@@ -20,9 +20,19 @@ type Options struct {
 	Results []*perftest.Result
 	// Policy is what the site expects; nil: no policy.
 	Policy *Policy
+	// Network is what is said of the RoCE network, before the policy's own; nil:
+	// what the policy says.
+	Network *Network
 	// Preset is the name of the preset that holds, before the policy's own;
 	// PresetNone: none; empty: what policy or machine say.
 	Preset string
+}
+
+func (o Options) network() *Network {
+	if o.Network == nil && o.Policy != nil {
+		return o.Policy.Network
+	}
+	return o.Network
 }
 
 func (o Options) preset() string {
@@ -71,7 +81,7 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	n, err := newNode(m, opt)
+	n, err := NewNode(m, opt)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -80,12 +90,10 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 }
 
 // NewNode derives from a machine what checks look at. An error is a fault in
-// the embedded thresholds.
-func NewNode(m *topo.Machine) (*Node, error) { return newNode(m, Options{}) }
-
-func newNode(m *topo.Machine, opt Options) (*Node, error) {
+// the embedded thresholds or in the options.
+func NewNode(m *topo.Machine, opt Options) (*Node, error) {
 	g := topo.New(m)
-	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m, g), Policy: opt.Policy, chosenPreset: opt.preset()}
+	n := &Node{Machine: m, Graph: g, Platform: derivePlatform(m), Policy: opt.Policy, chosenPreset: opt.preset()}
 	if _, err := presets(); err != nil {
 		return nil, err
 	}
@@ -100,6 +108,9 @@ func newNode(m *topo.Machine, opt Options) (*Node, error) {
 	}
 	var err error
 	if n.Thresholds, err = defaultThresholds(); err != nil {
+		return nil, err
+	}
+	if n.Network, err = opt.network().profile(); err != nil {
 		return nil, err
 	}
 	if n.Preset != nil {
@@ -232,8 +243,8 @@ func evalOrder(list []Check) []int {
 			return
 		}
 		seen[list[i].ID] = true
-		for _, id := range list[i].DependsOn {
-			if j := slices.IndexFunc(list, func(c Check) bool { return c.ID == id }); j >= 0 {
+		for j := range list {
+			if slices.Contains(list[i].DependsOn, list[j].ID) {
 				visit(j)
 			}
 		}

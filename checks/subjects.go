@@ -67,12 +67,16 @@ func EachPort(n *Node) []Subject {
 	return out
 }
 
-// EachPair has the GPU–NIC pairs that GPUDirect RDMA should use as subjects.
+// EachPair has the GPU–NIC pairs that GPUDirect RDMA should use as subjects. A GPU
+// whose memory is the CPU's is in none.
 func EachPair(n *Node) []Subject {
 	var out []Subject
 	for _, p := range n.preferred() {
 		g, _ := n.Graph.Device(p.GPU)
 		nic, _ := n.Graph.Device(p.NIC)
+		if n.sharesMemory(g.GPU) {
+			continue
+		}
 		out = append(out, Subject{ID: p.GPU + " " + p.NIC, Parts: []string{p.GPU, p.NIC},
 			GPU: g.GPU, NIC: nic.RDMA, Pair: &p})
 	}
@@ -179,15 +183,11 @@ func needFunction(c *Case) (*pci.Function, bool) {
 	if f := c.Subject.Function; f != nil {
 		return f, true
 	}
-	d, _ := c.Graph.Device(c.Subject.ID)
-	switch {
-	case d.Addr != nil:
+	if d, _ := c.Graph.Device(c.Subject.ID); d.Addr != nil {
 		c.Unknown("cannot tell: its PCI function %s is not in what was read", d.Addr)
-	case c.Subject.NIC != nil:
-		Need(c, "PCI function", c.Subject.NIC.PCI, c.Subject.NIC.Dir)
-		c.NotApplicable("it is no PCI function")
-	default:
-		c.Unknown("cannot tell: its PCI address is not known")
+		return nil, false
 	}
+	Need(c, "PCI function", c.Subject.NIC.PCI, c.Subject.NIC.Dir)
+	c.NotApplicable("it is no PCI function")
 	return nil, false
 }

@@ -36,6 +36,7 @@ type Thresholds struct {
 	BARReachBytes              uint64   `yaml:"bar_reach_bytes"`
 	NoGPUDirectProducts        []string `yaml:"no_gpudirect_products"`
 	NoGPUDirectModels          []string `yaml:"no_gpudirect_models"`
+	SharedMemoryModels         []string `yaml:"shared_memory_models"`
 	PeermemMinDriver           int      `yaml:"peermem_min_nvidia_driver"`
 	DMABufMinCUDA              int      `yaml:"dmabuf_min_cuda"`
 	XidFatal                   []int    `yaml:"xid_fatal"`

@@ -10,6 +10,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -127,6 +128,7 @@ type Subject struct {
 	GPU      *gpu.GPU
 	NIC      *rdma.Device
 	Port     *rdma.Port
+	Leg      *qos.Port // the port's settings, one way out of it
 	Pair     *topo.Pair
 	Function *pci.Function
 	Result   *perftest.Result

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -9,16 +10,8 @@ import (
 // field by field: "5.4.0-150-generic" is older than "5.12".
 func older(a, b string) bool {
 	x, y := numbers(a), numbers(b)
-	for i := range y {
-		n := 0
-		if i < len(x) {
-			n = x[i]
-		}
-		if n != y[i] {
-			return n < y[i]
-		}
-	}
-	return false
+	x = append(x, make([]int, len(y))...) // what is left out is 0
+	return slices.Compare(x[:len(y)], y) < 0
 }
 
 // major is a version's first number: 580 of "580.159.04"; 0 where there is none.

@@ -25,6 +25,11 @@ type Session struct {
 // over. The session is ctx's: when that ends, so does the session, and the
 // server is told.
 func Connect(ctx context.Context, address string, t Token, end End, wait time.Duration) (*Session, error) {
+	return connect(ctx, address, t, end, wait, "")
+}
+
+// connect is Connect for a session of a group, unless that is empty.
+func connect(ctx context.Context, address string, t Token, end End, wait time.Duration, group string) (*Session, error) {
 	end.Timing = end.Timing.withDefaults()
 	raw, err := dial(ctx, address, wait)
 	if err != nil {
@@ -32,7 +37,7 @@ func Connect(ctx context.Context, address string, t Token, end End, wait time.Du
 	}
 	conn := tls.Client(raw, clientTLS(t))
 	lines := bufio.NewReader(conn)
-	if err := greet(ctx, conn, lines, t, end.Timing); err != nil {
+	if err := greet(ctx, conn, lines, t, group, end.Timing); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("%s: %w", address, err)
 	}
@@ -70,7 +75,7 @@ func notThereYet(err error) bool {
 }
 
 // greet knows the server by its certificate, proves itself and waits for the welcome.
-func greet(ctx context.Context, conn *tls.Conn, lines *bufio.Reader, t Token, timing Timing) error {
+func greet(ctx context.Context, conn *tls.Conn, lines *bufio.Reader, t Token, group string, timing Timing) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
 	if err := handshake(ctx, conn, timing.Handshake); err != nil {
@@ -83,7 +88,7 @@ func greet(ctx context.Context, conn *tls.Conn, lines *bufio.Reader, t Token, ti
 	if err != nil {
 		return err
 	}
-	if err := writeMessage(conn, message{Hello: &hello{protocolVersion, proof}}); err != nil {
+	if err := writeMessage(conn, message{Hello: &hello{protocolVersion, proof, group}}); err != nil {
 		return fmt.Errorf("sending the proof: %w", err)
 	}
 	m, err := readMessage(lines, maxMessageBytes)
@@ -117,6 +122,21 @@ type Request struct {
 	// Reverse makes the server the initiator.
 	Reverse  bool
 	Progress func(Progress)
+	// Pass makes the test wait at a gate for others; nil: it does not.
+	Pass *Pass
+}
+
+// Rails asks the server for the ports that it can measure on.
+func (s *Session) Rails() ([]Rail, error) {
+	if err := s.link.send(message{List: &list{}}); err != nil {
+		return nil, err
+	}
+	t := s.end.Timing
+	m, err := s.link.receive(s.link.ctx, t.Step+t.Grace, "its rails", func(m *message) bool { return m.Rails != nil })
+	if err != nil {
+		return nil, err
+	}
+	return m.Rails.Rails, nil
 }
 
 // Run runs one test. A *PeerError with CodeRefused leaves the session as it
@@ -143,7 +163,11 @@ func (s *Session) Run(r Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result, err := s.end.runTest(c, id, side, r.Plan, r.Local, before, r.Progress)
+	end := s.end
+	if r.Pass != nil {
+		end.NewEngine = func() Engine { return r.Pass.Engine(s.end.NewEngine()) }
+	}
+	result, err := end.runTest(c, id, side, r.Plan, r.Local, before, r.Progress)
 	result.Simulated = result.Simulated || s.end.Simulated || m.Accept.Simulated
 	if err != nil {
 		s.link.farewell(s.ctx, err)

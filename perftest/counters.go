@@ -2,9 +2,7 @@ package perftest
 
 import (
 	"cmp"
-	"slices"
 
-	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
@@ -29,33 +27,20 @@ type SideCounters struct {
 }
 
 // CompareCounters says what moved between two readings of the same port. A
-// counter that fell was reset or has wrapped: it is not watched.
+// counter that fell was reset or has wrapped, and one that stands where it stops
+// cannot move: they are not watched.
 func CompareCounters(before, after []rdma.Counter) SideCounters {
 	var out SideCounters
-	first := make(map[string]fact.Value[uint64], len(before))
-	for _, c := range before {
-		first[c.Name] = c.Value
-	}
-	unread := ""
-	for _, c := range after {
-		kind, known := qos.LookupCounter(c.Name)
-		if !known || kind.Sign == qos.SignInformation || slices.Contains(out.Watched, c.Name) {
-			continue
-		}
-		a, okA := first[c.Name].Get()
-		b, okB := c.Value.Get()
-		if !okA || !okB || b < a {
-			unread = cmp.Or(unread, c.Value.Reason, first[c.Name].Reason)
+	changes, unread := qos.Changes(before, after)
+	for _, c := range changes {
+		if c.Sign == qos.SignInformation || c.Stuck {
 			continue
 		}
 		out.Watched = append(out.Watched, c.Name)
-		if b > a {
-			out.Moved = append(out.Moved, CounterDelta{Name: c.Name, Sign: kind.Sign, Counted: kind.Counted, Delta: b - a})
+		if c.Delta > 0 {
+			out.Moved = append(out.Moved, CounterDelta{Name: c.Name, Sign: c.Sign, Counted: c.Counted, Delta: c.Delta})
 		}
 	}
-	slices.SortStableFunc(out.Moved, func(x, y CounterDelta) int {
-		return cmp.Compare(slices.Index(qos.Signs, x.Sign), slices.Index(qos.Signs, y.Sign))
-	})
 	if len(out.Watched) == 0 {
 		out.Reason = cmp.Or(unread, "the driver keeps no counter that would tell")
 		if len(before)+len(after) == 0 {

@@ -16,7 +16,7 @@ import (
 // protocolVersion is raised with every change that an older end would not
 // understand. A hello keeps its shape for ever, so that ends of different
 // versions can tell each other.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // message is one line on the control connection: a JSON object with one field.
 type message struct {
@@ -28,6 +28,8 @@ type message struct {
 	Finished *finished `json:"finished,omitempty"` // both, after a test
 	Alive    *alive    `json:"alive,omitempty"`    // both, all the time
 	Bye      *bye      `json:"bye,omitempty"`      // client: no more tests
+	List     *list     `json:"list,omitempty"`     // client: which rails are there
+	Rails    *railList `json:"rails,omitempty"`    // server: these
 	Error    *refusal  `json:"error,omitempty"`    // both
 }
 
@@ -35,6 +37,9 @@ type message struct {
 type hello struct {
 	Version int    `json:"version"`
 	Proof   []byte `json:"proof"` // Token.proof
+	// Group is the client's own name for sessions of which it wants several at
+	// the same time; empty: it wants one.
+	Group string `json:"group,omitempty"`
 }
 
 type welcome struct {
@@ -75,6 +80,8 @@ type finished struct {
 type alive struct{}
 
 type bye struct{}
+
+type list struct{}
 
 // Code says what kind of refusal or end an error is.
 type Code string
@@ -180,7 +187,7 @@ func (m *message) check() error {
 	var given int
 	for _, set := range []bool{
 		m.Hello != nil, m.Welcome != nil, m.Test != nil, m.Accept != nil, m.Step != nil,
-		m.Finished != nil, m.Alive != nil, m.Bye != nil, m.Error != nil,
+		m.Finished != nil, m.Alive != nil, m.Bye != nil, m.Error != nil, m.List != nil, m.Rails != nil,
 	} {
 		if set {
 			given++
@@ -208,6 +215,8 @@ func (m *message) check() error {
 			return err
 		}
 		return m.Finished.Counters.check()
+	case m.Rails != nil:
+		return m.Rails.check()
 	case m.Error != nil:
 		if !slices.Contains(codes, m.Error.Code) {
 			return fmt.Errorf("no code %q", m.Error.Code)
@@ -256,7 +265,7 @@ func (e *Endpoint) check() error {
 	if e == nil {
 		return nil
 	}
-	if len(e.QPs) == 0 || len(e.QPs) > MaxQPs {
+	if len(e.QPs) > MaxQPs {
 		return fmt.Errorf("%d queue pairs", len(e.QPs))
 	}
 	for _, q := range e.QPs {
@@ -268,6 +277,9 @@ func (e *Endpoint) check() error {
 		if _, err := netip.ParseAddr(e.GID); err != nil {
 			return fmt.Errorf("GID %q", e.GID)
 		}
+	}
+	if err := e.Stream.check(); err != nil {
+		return err
 	}
 	if e.Address+e.Bytes < e.Address {
 		return errors.New("memory that wraps around")
@@ -296,6 +308,12 @@ func (o *Outcome) check() error {
 	if len(o.Sent) > MaxQPs || len(o.Received) > MaxQPs {
 		return errors.New("messages of more queue pairs than there may be")
 	}
+	if o.CPUNs < 0 {
+		return errors.New("CPU time below zero")
+	}
+	if err := short(o.Path); err != nil {
+		return err
+	}
 	if l := o.Latency; l != nil {
 		if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
 			return errors.New("a latency whose percentiles are not in order")
@@ -306,6 +324,9 @@ func (o *Outcome) check() error {
 
 // fits says whether a message goes with the plan that both ends run.
 func (m *Message) fits(p *Plan) error {
+	if m.Endpoint != nil && len(m.Endpoint.QPs) == 0 && p.Route != RouteTCP {
+		return fmt.Errorf("%w: 0 queue pairs", errProtocol)
+	}
 	if o := m.Outcome; o != nil {
 		for _, n := range []int{len(o.Sent), len(o.Received)} {
 			if n != 0 && n != p.QPs {

@@ -57,7 +57,9 @@ func FuzzToken(f *testing.F) {
 
 func FuzzMessage(f *testing.F) {
 	for _, m := range []message{
-		{Hello: &hello{1, []byte("x")}},
+		{Hello: &hello{1, []byte("x"), "g"}},
+		{List: &list{}},
+		{Rails: &railList{[]Rail{{Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", Down: "DOWN", Subnets: []string{"10.0.0.0/24", "2001:db8::/64"}}}}},
 		{Welcome: &welcome{1, "v"}},
 		{Test: &test{ID: 1, Plan: NewPlan(Write, Bandwidth), Side: Responder, Device: "mlx5_0"}},
 		{Accept: &accept{ID: 1}},
@@ -122,7 +124,7 @@ func TestCompareCounters(t *testing.T) {
 			[]rdma.Counter{counter("np_cnp_sent", 5), counter("port_xmit_data", 1), counter("local_ack_timeout_err", 7), counter("link_downed", 0), counter("tcpRetransSegs", 1)},
 			[]rdma.Counter{counter("np_cnp_sent", 9), counter("port_xmit_data", 99), counter("local_ack_timeout_err", 8), counter("link_downed", 0), counter("tcpRetransSegs", 1)},
 			SideCounters{
-				Watched: []string{"np_cnp_sent", "local_ack_timeout_err", "link_downed", "tcpRetransSegs"},
+				Watched: []string{"link_downed", "local_ack_timeout_err", "tcpRetransSegs", "np_cnp_sent"},
 				Moved: []CounterDelta{
 					{"local_ack_timeout_err", qos.SignRetransmission, "timeouts without an acknowledgement", 1},
 					{"np_cnp_sent", qos.SignCongestion, "congestion notifications sent", 4},
@@ -134,6 +136,7 @@ func TestCompareCounters(t *testing.T) {
 			Moved:   []CounterDelta{{"rx_prio3_pause", qos.SignPause, "priority pause frames received", 2}},
 		}},
 		{"reset", []rdma.Counter{counter("link_downed", 5)}, []rdma.Counter{counter("link_downed", 0)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
+		{"at its end", []rdma.Counter{counter("link_downed", 255)}, []rdma.Counter{counter("link_downed", 255)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
 		{"unread", []rdma.Counter{counter("out_of_buffer", 5)}, []rdma.Counter{failed}, SideCounters{Reason: "EIO"}},
 		{"new", nil, []rdma.Counter{counter("link_downed", 5)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
 		{"nothing", nil, nil, SideCounters{Reason: "no counters were found"}},

@@ -42,6 +42,17 @@ const (
 	UD Transport = "UD" // unreliable datagram
 )
 
+// Route is how data gets from one end's memory into the other's.
+type Route string
+
+// Routes.
+const (
+	RouteDirect Route = "direct" // RDMA on the memory itself: GPUDirect RDMA, where it is a GPU's
+	RouteStaged Route = "staged" // copied into pinned host memory, RDMA from there to there, and copied again
+	RouteTCP    Route = "tcp"    // the same over a TCP connection
+	RouteCopy   Route = "copy"   // only the copy: out of the device at the initiator, into it at the responder
+)
+
 // Side says which end of a test an engine is.
 type Side string
 
@@ -57,6 +68,7 @@ type Plan struct {
 	Operation Operation `json:"operation"`
 	Measure   Measure   `json:"measure"`
 	Transport Transport `json:"transport"`
+	Route     Route     `json:"route"`
 	// SizesBytes are the message sizes, measured one after another.
 	SizesBytes []int `json:"sizes_bytes"`
 
@@ -73,6 +85,11 @@ type Plan struct {
 	// MarginNs is left out of the measure at both ends of a Duration.
 	MarginNs int64 `json:"margin_ns,omitempty"`
 	WarmUp   int   `json:"warm_up"` // messages on each QP before the clock starts
+
+	// Of the routes through host memory: messages go in chunks of ChunkBytes, of
+	// which each end holds Chunks in each direction.
+	ChunkBytes int `json:"chunk_bytes,omitempty"`
+	Chunks     int `json:"chunks,omitempty"`
 
 	Bidirectional bool `json:"bidirectional,omitempty"` // bandwidth only: both ends post
 	// FootprintBytes is how much memory each QP's messages walk through, so
@@ -106,8 +123,10 @@ type Local struct {
 	NUMANode  int    `json:"numa_node"`  // of the buffer; -1: the NIC's
 	// Place spreads the engines of one host over the CPUs near their NIC: 0
 	// takes the first choice, 1 the second.
-	Place  int    `json:"place"`
-	Memory string `json:"memory"` // MemoryHost, …
+	Place int `json:"place"`
+	// Address is of the data connection of RouteTCP; empty: the NIC's own.
+	Address string `json:"address,omitempty"`
+	Memory  string `json:"memory"` // MemoryHost, …
 	// Way is how a GPU's memory is registered; empty: WayAuto.
 	Way Way `json:"way,omitempty"`
 	// GPU is whose memory it is, for kinds that are a GPU's.
@@ -141,7 +160,7 @@ const (
 // NewPlan returns a plan with the defaults of its operation and measure.
 func NewPlan(op Operation, m Measure) Plan {
 	p := Plan{
-		Operation: op, Measure: m, Transport: RC, QPs: 1, PostList: 1,
+		Operation: op, Measure: m, Transport: RC, Route: RouteDirect, QPs: 1, PostList: 1,
 		RetryCount: 7, RNRRetry: 7, TimeoutExponent: 14, RelaxedOrdering: true,
 		RecvDepth: DefaultRecvDepth, FootprintBytes: DefaultFootprint,
 		IdleNs: int64(DefaultIdle), IntervalNs: int64(DefaultInterval),
@@ -181,6 +200,8 @@ const (
 	MaxPostList       = 1024
 	MaxMessages       = 1 << 32
 	MaxDuration       = 24 * time.Hour
+	MaxChunkBytes     = 1 << 30
+	MaxChunks         = 128
 	maxInline         = 4096
 	maxExponent       = 31
 	maxRetry          = 7
@@ -204,6 +225,7 @@ func (p *Plan) Validate() error {
 	if err := Supported(p.Transport, p.Operation); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, p.validateRoute())
 	within("number of sizes", int64(len(p.SizesBytes)), 1, MaxSizes)
 	for _, s := range p.SizesBytes {
 		within("size", int64(s), 1, MaxSizeBytes)

@@ -20,9 +20,10 @@ type Endpoint struct {
 	QPs        []QP     `json:"qps,omitempty"` //nolint:revive // queue pairs, not queries per second
 	Address    uint64   `json:"address,omitempty"`
 	RemoteKey  uint32   `json:"remote_key,omitempty"`
-	MaxReads   int      `json:"max_reads"` // RDMA READs in flight that the device can answer
-	CPU        int      `json:"cpu"`       // of the measuring thread; -1: not pinned
-	NUMANode   int      `json:"numa_node"` // where the buffer's first page is; -1: unknown
+	Stream     *Stream  `json:"stream,omitempty"` // RouteTCP; of the responder
+	MaxReads   int      `json:"max_reads"`        // RDMA READs in flight that the device can answer
+	CPU        int      `json:"cpu"`              // of the measuring thread; -1: not pinned
+	NUMANode   int      `json:"numa_node"`        // where the buffer's first page is; -1: unknown
 	DeviceNode int      `json:"device_numa_node"`
 	Firmware   string   `json:"firmware,omitempty"`
 	Double     string   `json:"test_double,omitempty"` // a library that stood in for libibverbs
@@ -31,7 +32,7 @@ type Endpoint struct {
 
 // public is the endpoint without what only its peer has a use for.
 func (e Endpoint) public() Endpoint {
-	e.QPs, e.Address, e.RemoteKey = nil, 0, 0
+	e.QPs, e.Address, e.RemoteKey, e.Stream = nil, 0, 0, nil
 	return e
 }
 
@@ -46,6 +47,16 @@ type QP struct {
 
 // Result is one plan that was run.
 type Result struct {
+	// Rail and Peer are the ports of a test that is one of several, this node's
+	// and the other end's, as "mlx5_0/1".
+	Rail string `json:"rail,omitempty"`
+	Peer string `json:"peer,omitempty"`
+	// Reverse: the other node was the initiator.
+	Reverse bool `json:"reverse,omitempty"`
+	// Together is how many tests ran at the same time, this one among them; 0: it
+	// ran alone.
+	Together int `json:"together,omitempty"`
+
 	Plan      Plan     `json:"plan"`
 	Initiator Endpoint `json:"initiator"`
 	Responder Endpoint `json:"responder"`
@@ -88,9 +99,21 @@ type Step struct {
 	// BytesPerSec is the sum of both directions.
 	BytesPerSec float64      `json:"bytes_per_sec,omitempty"`
 	Latency     *LatencyDist `json:"latency,omitempty"`
+	CPU         *CPUUse      `json:"cpu,omitempty"`
+	// Path names the network interfaces that carried the data of RouteTCP.
+	Path string `json:"path,omitempty"`
 	// Data is what the comparison of the destinations gave, one for each end
 	// that data arrived at.
 	Data []DataCheck `json:"data,omitempty"`
+}
+
+// CPUUse is what a step took of the processors that the measuring threads ran
+// on, from its warm-up to its last message, and what it moved meanwhile. A loop
+// that polls is busy all the time. What the kernel does in interrupts is not in it.
+type CPUUse struct {
+	InitiatorNs float64 `json:"initiator_ns"`
+	ResponderNs float64 `json:"responder_ns"`
+	Bytes       uint64  `json:"bytes"`
 }
 
 // Rate is a measured bandwidth in one direction.
@@ -186,6 +209,8 @@ type Outcome struct {
 	Sent     []uint64 `json:"sent,omitempty"`
 	Received []uint64 `json:"received,omitempty"`
 	LastMark byte     `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
+	CPUNs    float64  `json:"cpu_ns,omitempty"`    // of the measuring thread
+	Path     string   `json:"path,omitempty"`      // network interfaces that carried what this end sent over TCP
 }
 
 // Progress is a live figure of a bandwidth test, or the share of a latency test.

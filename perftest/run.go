@@ -88,7 +88,9 @@ func (r *runner) run(ctx context.Context, l Local, progress func(Progress)) erro
 	}
 	r.result.Simulated = ours.simulated() || theirs.Endpoint.simulated()
 	r.result.MTUBytes = MTU(r.result.Plan, ours, *theirs.Endpoint)
-	r.result.Scope = scope(ours, *theirs.Endpoint)
+	if r.result.Plan.Route != RouteTCP {
+		r.result.Scope = scope(ours, *theirs.Endpoint)
+	}
 	if err := Compatible(r.result.Plan, ours, *theirs.Endpoint); err != nil {
 		// Both ends come to the same, so neither needs to be told.
 		r.fail(StageConnected, AsFailure(err), r.side)
@@ -135,7 +137,11 @@ func (r *runner) step(ctx context.Context, size int, progress func(Progress)) er
 // newStep joins both ends' figures. Of datagrams the receiver's rate counts:
 // what was sent may have been lost.
 func newStep(p *Plan, size int, initiator, responder Outcome, atInitiator, atResponder *DataCheck) Step {
-	s := Step{SizeBytes: size, Latency: initiator.Latency}
+	s := Step{SizeBytes: size, Latency: initiator.Latency, Path: initiator.Path}
+	if initiator.CPUNs+responder.CPUNs > 0 {
+		moved := (sum(initiator.Sent) + sum(responder.Sent)) * uint64(size)
+		s.CPU = &CPUUse{initiator.CPUNs, responder.CPUNs, moved}
+	}
 	for _, d := range []*DataCheck{atInitiator, atResponder} {
 		if d != nil {
 			s.Data = append(s.Data, *d)
@@ -199,6 +205,10 @@ func Compatible(p Plan, a, b Endpoint) error {
 			Call: "connect", Cause: fmt.Sprintf("one end's GID is %s, the other's %s", a.GIDType, b.GIDType),
 			Check: "choose entries of one type with --gid-index on both ends",
 		}
+	case p.Route == RouteTCP && (a.Stream == nil) == (b.Stream == nil):
+		return &Failure{Call: "connect", Cause: "one end, and only one, must wait for the data connection"}
+	case p.Route == RouteTCP:
+		return nil
 	case len(a.QPs) != p.QPs || len(b.QPs) != p.QPs:
 		return &Failure{Call: "connect", Cause: fmt.Sprintf("%d and %d QPs, want %d each", len(a.QPs), len(b.QPs), p.QPs)}
 	case p.Transport == UD && p.SizesBytes[len(p.SizesBytes)-1] > MTU(p, a, b):

@@ -24,24 +24,25 @@ const (
 )
 
 // Server is the side of a measurement that waits for clients. It serves one
-// session at a time, each with any number of tests.
+// client at a time, with any number of tests one after another; a client that
+// wants several at the same time opens a session for each.
 type Server struct {
 	End
 	// Local decides where a test runs at this side; device and memory are what
 	// the client asks for, and may be empty.
 	Local func(ctx context.Context, device string, memory MemoryAsk) (Local, error)
-	// Once ends Serve after the first session that ran a test.
+	// Once ends Serve after the first client that ran a test.
 	Once bool
 	// Log is told what happens; it may be called by several goroutines.
 	Log func(Event)
 
-	MaxMemoryBytes int64         // 0: DefaultMaxMemoryBytes
+	MaxMemoryBytes int64         // of all running tests; 0: DefaultMaxMemoryBytes
 	MaxDuration    time.Duration // 0: DefaultMaxDuration
 
 	cert   tls.Certificate
 	token  Token
 	timing Timing
-	slot   chan string // holds the address of the client being served
+	seat   *seat
 	once   context.CancelCauseFunc
 }
 
@@ -65,7 +66,7 @@ func (s *Server) Init() (Token, error) {
 	}
 	s.cert, s.token = cert, newToken(cert.Certificate[0])
 	s.timing = s.Timing.withDefaults()
-	s.slot = make(chan string, 1)
+	s.seat = newSeat()
 	if s.MaxMemoryBytes == 0 {
 		s.MaxMemoryBytes = DefaultMaxMemoryBytes
 	}
@@ -161,62 +162,67 @@ func (s *Server) handle(ctx context.Context, raw net.Conn, known func()) {
 	conn := tls.Server(raw, serverTLS(s.cert))
 	defer conn.Close()
 	lines := bufio.NewReader(conn)
-	if err := s.admit(ctx, conn, lines); err != nil {
+	group, err := s.admit(ctx, conn, lines)
+	if err != nil {
 		s.log(Event{Peer: peer, Refused: err})
 		return
 	}
 	known()
-	queue := time.NewTimer(s.timing.Queue)
-	defer queue.Stop()
-	select {
-	case s.slot <- peer:
-	case <-ctx.Done():
+	switch seated := s.seat.take(ctx, group, s.timing.Queue); {
+	case seated:
+	case ctx.Err() != nil:
 		_ = s.refuse(conn, CodeInterrupted, "the server was stopped")
 		return
-	case <-queue.C:
+	default:
 		s.log(Event{Peer: peer, Refused: errors.New("another client is being served")})
 		_ = s.refuse(conn, CodeBusy, "the server is busy with a test of another client; try again later")
 		return
 	}
-	defer func() { <-s.slot }()
-	s.session(ctx, conn, lines, peer)
+	ended := errors.New("the session did not come to its end") // a panic
+	defer func() {
+		if last, tests, err := s.seat.leave(ended); last && s.Once && tests > 0 {
+			s.once(&onceEnd{err})
+		}
+	}()
+	ended = s.session(ctx, conn, lines, peer)
 }
 
 // admit returns when the client has proved that it holds the token. Until then
-// it costs a goroutine and a few kilobytes, and gets no answer.
-func (s *Server) admit(ctx context.Context, conn *tls.Conn, lines *bufio.Reader) error {
+// it costs a goroutine and a few kilobytes, and gets no answer. group is what the
+// client calls its sessions.
+func (s *Server) admit(ctx context.Context, conn *tls.Conn, lines *bufio.Reader) (group string, err error) {
 	deadline := time.Now().Add(s.timing.Handshake)
 	_ = conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
 	if err := handshake(ctx, conn, s.timing.Handshake); err != nil {
-		return err
+		return "", err
 	}
 	line, err := readLine(lines, maxHelloBytes)
 	switch {
 	case isTimeout(err):
-		return fmt.Errorf("no proof of the token within %s", s.timing.Handshake)
+		return "", fmt.Errorf("no proof of the token within %s", s.timing.Handshake)
 	case err != nil:
-		return fmt.Errorf("no proof of the token: %w", err)
+		return "", fmt.Errorf("no proof of the token: %w", err)
 	}
 	h, err := decodeHello(line)
 	if err != nil {
-		return err
+		return "", err
 	}
 	state := conn.ConnectionState()
 	want, err := s.token.proof(&state)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !hmac.Equal(want, h.Proof) {
-		return errors.New("the client does not hold this server's token")
+		return "", errors.New("the client does not hold this server's token")
 	}
 	if h.Version != protocolVersion {
 		text := fmt.Sprintf("the server speaks version %d of the protocol, the client version %d: use the same gdrcheck on both sides", protocolVersion, h.Version)
 		_ = s.refuse(conn, CodeVersion, text)
-		return errors.New(text)
+		return "", errors.New(text)
 	}
-	return nil
+	return h.Group, nil
 }
 
 func (s *Server) refuse(conn net.Conn, code Code, text string) error {
@@ -224,23 +230,21 @@ func (s *Server) refuse(conn net.Conn, code Code, text string) error {
 	return writeMessage(conn, message{Error: &refusal{code, text}})
 }
 
-// session serves one client until it leaves.
-func (s *Server) session(ctx context.Context, conn net.Conn, lines *bufio.Reader, peer string) {
+// session serves one session of a client until it leaves, and returns what
+// broke it off.
+func (s *Server) session(ctx context.Context, conn net.Conn, lines *bufio.Reader, peer string) error {
 	_ = conn.SetDeadline(time.Time{})
 	c := openLink(ctx, conn, lines, s.timing)
 	defer c.close()
-	tests := 0
 	err := c.send(message{Welcome: &welcome{Version: protocolVersion, Tool: s.Version}})
 	for more := err == nil; more; {
-		more, err = s.next(c, peer, &tests)
+		more, err = s.next(c, peer)
 	}
 	if err != nil {
 		c.farewell(ctx, err)
 		s.log(Event{Peer: peer, Ended: err})
 	}
-	if s.Once && tests > 0 {
-		s.once(&onceEnd{err})
-	}
+	return err
 }
 
 // farewell tells the other side why this one ends, if it does not know.
@@ -258,33 +262,35 @@ func (c *link) farewell(ctx context.Context, err error) {
 	_ = c.sendWithin(message{Error: &refusal{code, PrintableText(text)}}, c.timing.Farewell)
 }
 
-// next serves the next test. It returns whether there may be more.
-func (s *Server) next(c *link, peer string, tests *int) (more bool, err error) {
+// next serves the next test, or another wish. It returns whether there may be more.
+func (s *Server) next(c *link, peer string) (more bool, err error) {
 	m, err := c.receive(c.ctx, s.timing.Idle, "the next test, or its leave", func(m *message) bool {
-		return m.Test != nil || m.Bye != nil
+		return m.Test != nil || m.Bye != nil || m.List != nil
 	})
-	if err != nil || m.Bye != nil {
+	switch {
+	case err != nil || m.Bye != nil:
 		return false, err
+	case m.List != nil:
+		return true, s.tellRails(c)
 	}
 	t := m.Test
 	if t.ID <= c.over.Load() {
 		return false, fmt.Errorf("%w: test %d again", errProtocol, t.ID)
 	}
-	l, err := s.local(c.ctx, t)
+	l, end, err := s.admitTest(c, t)
 	if err != nil {
 		s.log(Event{Peer: peer, Refused: err})
 		return true, c.send(message{Error: &refusal{CodeRefused, PrintableText(err.Error())}})
 	}
-	if c.sameHost() {
-		l.Place++ // the client's loop has the first choice of CPU
-	}
-	*tests++
+	defer end()
+	here := s.End
+	here.NewEngine = func() Engine { return &leased{s.NewEngine(), end} }
 	s.log(Event{Peer: peer, Test: &t.Plan})
 	before := s.readCounters(c.ctx, l, s.timing)
 	if err := c.send(message{Accept: &accept{ID: t.ID, Simulated: s.Simulated}}); err != nil {
 		return false, err
 	}
-	result, err := s.runTest(c, t.ID, t.Side, t.Plan, l, before, nil)
+	result, err := here.runTest(c, t.ID, t.Side, t.Plan, l, before, nil)
 	if err != nil {
 		return false, err
 	}
@@ -293,14 +299,43 @@ func (s *Server) next(c *link, peer string, tests *int) (more bool, err error) {
 	return true, nil
 }
 
+// tellRails answers the question for this end's rails.
+func (s *Server) tellRails(c *link) error {
+	list, err := bounded(c.ctx, "looking for the rails", s.timing.Step, s.timing.Grace, func(ctx context.Context) ([]Rail, error) {
+		if s.Rails == nil {
+			return nil, errNoRails
+		}
+		return s.Rails(ctx)
+	})
+	if err != nil {
+		return c.send(message{Error: &refusal{CodeRefused, PrintableText(err.Error())}})
+	}
+	return c.send(message{Rails: &railList{Rails: list[:min(len(list), MaxRails)]}})
+}
+
+// admitTest says where a test runs; end must be called after it, once or more.
+func (s *Server) admitTest(c *link, t *test) (l Local, end func(), err error) {
+	if l, err = s.local(c.ctx, t); err != nil {
+		return l, nil, err
+	}
+	place, end, err := s.seat.begin(t.Plan.memoryBytes(), s.MaxMemoryBytes)
+	l.Place = 2 * place
+	if c.sameHost() {
+		l.Place++ // the client's loop has the first choice of CPU
+	}
+	return l, end, err
+}
+
 // local judges what a client asks for and says where it runs.
 func (s *Server) local(ctx context.Context, t *test) (Local, error) {
 	p := &t.Plan
 	if err := p.Validate(); err != nil {
 		return Local{}, err
 	}
-	need := int64(p.QPs) * max(p.FootprintBytes, int64(p.largest()))
-	if need > s.MaxMemoryBytes {
+	if p.Route == RouteCopy {
+		return Local{}, errors.New("copies have no other end")
+	}
+	if need := p.memoryBytes(); need > s.MaxMemoryBytes {
 		return Local{}, fmt.Errorf("the test needs %d bytes of memory, and the server gives %d: take fewer QPs or a smaller footprint", need, s.MaxMemoryBytes)
 	}
 	if total := time.Duration(p.DurationNs) * time.Duration(len(p.SizesBytes)); total > s.MaxDuration {
@@ -320,6 +355,11 @@ func (c *link) sameHost() bool {
 	here, okHere := c.conn.LocalAddr().(*net.TCPAddr)
 	there, okThere := c.conn.RemoteAddr().(*net.TCPAddr)
 	return okHere && okThere && here.IP.Equal(there.IP)
+}
+
+// memoryBytes is about what an end registers for a plan.
+func (p *Plan) memoryBytes() int64 {
+	return int64(p.QPs)*max(p.FootprintBytes, int64(p.largest())) + p.slotBytes()
 }
 
 func (p *Plan) largest() int {

@@ -16,6 +16,8 @@ type End struct {
 	Counters func(ctx context.Context, l Local) []rdma.Counter
 	// Limits says what a port and its path to memory carry; nil: nothing does.
 	Limits func(ctx context.Context, l Local) Limits
+	// Rails lists the ports that can be measured on; nil: nobody is told.
+	Rails func(ctx context.Context) ([]Rail, error)
 	// Version is the program's, for the other side.
 	Version string
 	// Simulated: the engine is a test double. The results say so.

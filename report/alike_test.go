@@ -27,7 +27,7 @@ func TestOneCauseOnce(t *testing.T) {
 			Fix:      []string{fix},
 		})
 	}
-	note := checks.Finding{Check: "rdma-link-errors", Verdict: checks.Info, Message: "nothing since the last reboot"}
+	note := checks.Finding{Check: "rdma-link-errors", Verdict: checks.Info, Rung: checks.RungPort, Message: "nothing since the last reboot"}
 	for _, port := range []string{"mlx5_0/1", "mlx5_1/1"} {
 		note.Subject = port
 		o.Findings = append(o.Findings, note)

@@ -79,4 +79,6 @@ type Perf struct {
 	ExitCode int                `json:"exit_code"`
 	Findings []checks.Finding   `json:"findings"`
 	Results  []*perftest.Result `json:"results"`
+	// Comparisons are of results by different routes; left out where there is one.
+	Comparisons []*perftest.Comparison `json:"comparisons,omitempty"`
 }

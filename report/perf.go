@@ -19,7 +19,7 @@ func NewPerf(results []*perftest.Result, o checks.Outcome, at time.Time, version
 		},
 		Verdict: o.Verdict, ExitCode: o.ExitCode,
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
-		Results:  results,
+		Results:  results, Comparisons: perftest.Compare(results),
 	}
 	for _, r := range results {
 		doc.Simulated = doc.Simulated || r.Simulated
@@ -34,8 +34,12 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 		p.para("", "Simulated: "+doubles(doc.Results)+" stood for the real thing. The figures say nothing about a machine.")
 		p.line("")
 	}
+	p.comparisons(doc)
 	for i, r := range doc.Results {
-		if i > 0 {
+		if len(doc.Comparisons) > 0 && !p.Verbose {
+			break // the comparisons hold their figures
+		}
+		if i > 0 || len(doc.Comparisons) > 0 {
 			p.line("")
 		}
 		p.perf(r)
@@ -83,7 +87,7 @@ func (p *page) perfVerdict(doc *Perf) {
 			}
 		}
 	}
-	p.notes(doc.Findings)
+	p.notes(groups)
 	p.blank()
 	for _, f := range doc.Findings {
 		if f.Verdict == checks.Pass || f.Verdict == checks.Unknown {
@@ -96,6 +100,9 @@ func (p *page) perfVerdict(doc *Perf) {
 }
 
 func perfTitle(p *perftest.Plan) string {
+	if p.Route != perftest.RouteDirect && p.Route != "" {
+		return routeTitle(p)
+	}
 	parts := []string{fmt.Sprintf("%s %s, %s", p.Operation, p.Measure, p.Transport)}
 	if p.Measure == perftest.Bandwidth {
 		parts = append(parts, fmt.Sprintf("%d QP, depth %d", p.QPs, p.Depth))
@@ -113,7 +120,10 @@ func (p *page) perfEnd(label string, e perftest.Endpoint) {
 	if e.Device == "" {
 		return
 	}
-	text := fmt.Sprintf("%s port %d, MTU %d", e.Device, e.Port, e.MTUBytes)
+	text := fmt.Sprintf("%s port %d", e.Device, e.Port)
+	if e.MTUBytes > 0 {
+		text += fmt.Sprintf(", MTU %d", e.MTUBytes)
+	}
 	if e.GIDReason != "" {
 		text += ", GID " + e.GIDReason
 	}

@@ -36,8 +36,10 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 		}
 	}
 	p.waivers(doc.Rules.Waivers, waived)
-	p.notes(open)
+	rest, aside := p.aside(groups)
+	p.notes(rest)
 	p.blank()
+	p.folded(aside, checks.Info, "noted")
 	p.folded(groups, checks.Pass, "passed")
 	p.folded(groups, checks.Blocked, "not judged, since another check failed first")
 	p.folded(groups, checks.NotApplicable, "not applicable here")
@@ -247,15 +249,15 @@ func isSentence(text string) bool {
 func isCommand(text string) bool {
 	first, _, _ := strings.Cut(text, " ")
 	return strings.ContainsAny(first, "=/_-") || slices.Contains([]string{
-		"cat", "cp", "dmesg", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ip", "ls", "lspci", "modinfo",
+		"cat", "cp", "dcb", "devlink", "dmesg", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ip", "ls", "lspci", "modinfo",
 		"modprobe", "mount", "numactl", "podman", "printf", "rdma", "rmmod", "sed", "setpci", "sudo", "sysctl", "systemctl",
-		"ulimit", "uname", "apt", "dnf", "mst", "mlxconfig", "mlxfwmanager", "opensm", "sminfo", "ss", "tee", "test",
+		"ulimit", "uname", "unset", "apt", "dnf", "mst", "mlxconfig", "mlxfwmanager", "opensm", "sminfo", "ss", "tee", "test",
 	}, first)
 }
 
-func (p *page) notes(findings []checks.Finding) {
+func (p *page) notes(groups []findingGroup) {
 	first := true
-	for _, g := range group(findings) {
+	for _, g := range groups {
 		if g.verdict != checks.Info {
 			continue
 		}
@@ -267,6 +269,19 @@ func (p *page) notes(findings []checks.Finding) {
 			p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", g.check, subjects(same), same[0].Message))
 		}
 	}
+}
+
+// aside tells the notes that explain no mark in a ladder from all else. On a healthy
+// node they would be in the way: without Verbose they are folded.
+func (p *page) aside(groups []findingGroup) (rest, aside []findingGroup) {
+	for _, g := range groups {
+		if !p.Verbose && g.verdict == checks.Info && g.findings[0].Rung == checks.RungNone {
+			aside = append(aside, g)
+		} else {
+			rest = append(rest, g)
+		}
+	}
+	return rest, aside
 }
 
 // folded draws the findings of one verdict as a line, and with Verbose one by one.

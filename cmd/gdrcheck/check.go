@@ -26,6 +26,7 @@ type checkOptions struct {
 	Record  string
 	Policy  string
 	Preset  string
+	Network string
 }
 
 func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error) *cobra.Command {
@@ -71,6 +72,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 	f.StringVar(&opts.Record, "record", "", "also write what was read to `FILE`, for --from")
 	f.StringVar(&opts.Policy, "policy", "", "judge by the policy in `FILE`, see 'gdrcheck policy'")
 	f.StringVar(&opts.Preset, "preset", "", "take the machine for this platform (`NAME`, see 'gdrcheck list presets'; none: for no known one)")
+	addNetworkFlag(cmd, &opts.Network)
 	must(cmd.RegisterFlagCompletionFunc("only", completeIDList))
 	must(cmd.RegisterFlagCompletionFunc("skip", completeIDList))
 	return cmd
@@ -94,6 +96,11 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 		}
 		choice.Policy = policy
 	}
+	network, err := readNetwork(opts.Network)
+	if err != nil {
+		return err
+	}
+	choice.Network = network
 	opts.Source.record = opts.Record != ""
 	m, rec, err := opts.Source.machine(ctx, collect.All())
 	if err != nil {
@@ -125,4 +132,21 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 		return verdictError{doc.ExitCode}
 	}
 	return nil
+}
+
+func addNetworkFlag(cmd *cobra.Command, into *string) {
+	cmd.Flags().StringVar(into, "network", "", "what the RoCE network is: `PROFILE` (lossless, lossy, spectrum-x) or dscp=26,priority=3,cnp_dscp=48 (default: taken for lossless)")
+	must(cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions(checks.NetworkNames(), cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// readNetwork reads the flag; nil: it was not given.
+func readNetwork(text string) (*checks.Network, error) {
+	if text == "" {
+		return nil, nil
+	}
+	n, err := checks.ParseNetwork(text)
+	if err != nil {
+		return nil, usagef("--network %s: %w", text, err)
+	}
+	return n, nil
 }

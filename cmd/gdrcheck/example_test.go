@@ -82,6 +82,7 @@ func exampleTree() render.Tree {
 		"/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.50.0":                         "\x7fELF",
 		"/sys/devices/system/clocksource/clocksource0/available_clocksource":        "tsc hpet acpi_pm",
 	}
+	qosFiles(&t)
 	t.Links = map[string]string{"/usr/lib/x86_64-linux-gnu/libibverbs.so.1": "libibverbs.so.1.14.50.0"}
 	for i, a := range exampleGPUs() {
 		t.Files["/proc/driver/nvidia/gpus/"+a.String()+"/information"] = fmt.Sprintf(
@@ -227,6 +228,7 @@ func exampleSource(t *testing.T) *scripted {
 			Firmware: d.Firmware, DMABufErrno: fact.Of(int(unix.EBADF), "verbs:ibv_reg_dmabuf_mr"),
 			Ports: []rdma.VerbsPort{{Number: 1, State: "PORT_ACTIVE", ActiveMTUBytes: 4096, MaxMTUBytes: 4096}}})
 	}
+	s.qosAnswers(t, &tree, nil)
 	s.say(t, fact.AskKernelLog, gpu.SubjectSystem, "kernel:/dev/kmsg", host.KernelLog{Events: []host.LogEvent{}, Complete: true, Messages: 3172})
 	s.say(t, fact.AskLimits, "self", "limits", host.Limits{MemlockSoft: math.MaxUint64, MemlockHard: math.MaxUint64, CapEff: 0x1ffffffffff})
 	s.say(t, fact.AskGHW, gpu.SubjectSystem, "ghw", host.Names{Product: "Example 8-GPU server", Processor: "2 x Example 56-core server processor", Memory: "2 TiB"})

@@ -21,7 +21,7 @@ It loads the ports that it is given: do not run it beside a job.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil))
+	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil), newPerfCompareCommand(s, nil))
 	return cmd
 }
 
@@ -47,7 +47,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
   gdrcheck perf loopback --dev mlx5_0 --mem cuda --peer-mem host --op write,read`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.Plan.Local.Device == "" {
+			if opts.Plan.Local.Device == "" && opts.Plan.needsDevice() {
 				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
 			}
 			if err := opts.Plan.validate(cmd); err != nil {

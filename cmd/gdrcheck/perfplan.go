@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ type planFlags struct {
 	Memory, PeerMemory perftest.MemoryAsk
 
 	ops, measures   []string
+	routes          []string
+	chunk           string
 	transport, size string
 	footprint       string
 	oneBuffer       bool
@@ -43,6 +46,9 @@ func addPlanFlags(cmd *cobra.Command, p *planFlags) {
 	f.IntVar(&l.Port, "port", 0, "its port `NUMBER` (default: the first active one)")
 	f.StringSliceVar(&p.ops, "op", []string{string(perftest.Write)}, "`OPERATIONS`: write, write_imm, read, send")
 	f.StringSliceVar(&p.measures, "measure", []string{string(perftest.Bandwidth), string(perftest.Latency)}, "`MEASURES`: bandwidth, latency")
+	f.StringSliceVar(&p.routes, "route", []string{string(perftest.RouteDirect)}, "`ROUTES` of the data: direct, staged (through pinned host memory), tcp (the same over a socket)")
+	f.StringVar(&p.chunk, "chunk", "512K", "`BYTES` of a chunk of the routes through host memory")
+	f.IntVar(&set.Chunks, "chunks", perftest.DefaultChunks, "chunks that each end of such a route holds in each direction")
 	f.StringVar(&p.transport, "transport", string(perftest.RC), "RC, or UD for send")
 	f.StringVar(&p.size, "size", "", "message `BYTES`, as 64K; several as 2,64K; powers of two as 2:8M (default 64K for bandwidth, 2 for latency)")
 	f.IntVar(&set.QPs, "qps", 1, "queue pairs of a bandwidth test")
@@ -96,6 +102,9 @@ func (p *planFlags) validate(cmd *cobra.Command) error {
 	if p.oneBuffer {
 		footprint = 0
 	}
+	if p.set.ChunkBytes, err = parseBytes(p.chunk); err != nil {
+		return usagef("--chunk %s: %w", p.chunk, err)
+	}
 	for _, op := range p.ops {
 		for _, m := range p.measures {
 			plan := perftest.NewPlan(perftest.Operation(op), perftest.Measure(m))
@@ -104,19 +113,39 @@ func (p *planFlags) validate(cmd *cobra.Command) error {
 			if sizes != nil {
 				plan.SizesBytes = sizes
 			}
-			if err := plan.Validate(); err != nil {
-				return usagef("%s %s: %w", op, m, err)
+			if err := p.byRoutes(plan); err != nil {
+				return err
 			}
-			p.Plans = append(p.Plans, plan)
 		}
 	}
 	return nil
+}
+
+// byRoutes adds a plan by each route that was asked for.
+func (p *planFlags) byRoutes(plan perftest.Plan) error {
+	for _, r := range p.routes {
+		plan.ChunkBytes, plan.Chunks = p.set.ChunkBytes, p.set.Chunks
+		plan := plan.Through(perftest.Route(r))
+		if err := plan.Validate(); err != nil {
+			return usagef("%s %s: %w", plan.Operation, plan.Measure, err)
+		}
+		p.Plans = append(p.Plans, plan)
+	}
+	return nil
+}
+
+// needsDevice says whether any of the routes takes an RDMA device.
+func (p *planFlags) needsDevice() bool {
+	return slices.ContainsFunc(p.routes, func(r string) bool { return r != string(perftest.RouteTCP) })
 }
 
 // place is where this end measures: the device that was named, or the first that
 // can be measured, and what else the flags say.
 func (p *planFlags) place(ctx context.Context) (perftest.Local, error) {
 	l := p.Local
+	if l.Device == "" && !p.needsDevice() {
+		return l, nil
+	}
 	name := l.Device
 	if name != "" && p.portGiven {
 		name += "/" + strconv.Itoa(l.Port)

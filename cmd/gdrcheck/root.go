@@ -66,6 +66,7 @@ func newRootCommand(s *streams) *cobra.Command {
 	root.AddCommand(
 		newCheckCommand(s, nil),
 		newTopoCommand(s, nil),
+		newRDMACommand(s),
 		newSnapshotCommand(s, nil),
 		newPolicyCommand(s),
 		newPerfCommand(s),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,15 +23,16 @@ func TestSchema(t *testing.T) {
 		"- {check: policy-gpus, subject: node, reason: x, expires: 2099-01-01}\n- {check: gdrdrv, subject: node, reason: x, expires: 2001-01-01}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, command := range []string{"check", "topo"} {
-		schema := compileSchema(t, command)
+	for _, command := range []string{"check", "topo", "rdma qos", "rdma counters"} {
+		words := strings.Fields(command)
+		schema := compileSchema(t, words[len(words)-1])
 		sources := [][]string{nil, {"--example"}, {"--root", faulty}, {"--root", healthy}, {"--root", without}}
 		if command == "check" {
 			sources = append(sources, []string{"--example", "--policy", policy}, []string{"--example", "--preset", "none"})
 		}
 		for _, source := range sources {
-			args := append([]string{command, "-o", "json"}, source...)
-			t.Run(strings.Join(args[:min(len(args), 5)], " "), func(t *testing.T) {
+			args := slices.Concat(words, []string{"-o", "json"}, source)
+			t.Run(strings.Join(args[:min(len(args), 6)], " "), func(t *testing.T) {
 				out, _ := mustRun(t, args...)
 				doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(out))
 				if err != nil {

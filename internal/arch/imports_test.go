@@ -39,13 +39,15 @@ var mayImport = map[string][]string{
 	"rdma/verbs":      append([]string{"perftest"}, facts...),
 	"internal/nvml":   facts,
 	"internal/cuda":   facts,
-	"internal/worker": append([]string{"perftest", "topo", "rdma/verbs", "internal/mem", "internal/nvml", "internal/cuda"}, facts...),
+	"internal/netif":  facts,
+	"internal/worker": append([]string{"perftest", "topo", "rdma/verbs", "internal/mem", "internal/nvml", "internal/cuda", "internal/netif"}, facts...),
 
 	"cmd/gdrcheck": append([]string{"report", "checks", "perftest", "topo", "internal/collect", "internal/worker"}, facts...),
 
 	// For tests and benchmarks; nothing of the program imports them.
 	"internal/arch":       {},
 	"internal/lab":        {},
+	"internal/mutate":     {},
 	"internal/topotest":   append([]string{"topo"}, facts...),
 	"internal/facttest":   {"internal/fact"},
 	"internal/perfdouble": {"perftest"},
@@ -61,11 +63,13 @@ const cgoModule = "github.com/NVIDIA/go-nvml"
 // soleImporters are the only packages that may import a module whose calls can
 // hang, or end the process.
 var soleImporters = map[string][]string{
-	"github.com/NVIDIA/go-nvml":    {"internal/worker", "internal/nvml"},
-	"github.com/Mellanox/rdmamap":  {"internal/worker"},
-	"github.com/mdlayher/netlink":  {"internal/worker"},
-	"github.com/jaypipes/ghw":      {"internal/worker"},
-	"github.com/vishvananda/netns": {},
+	"github.com/NVIDIA/go-nvml":     {"internal/worker", "internal/nvml"},
+	"github.com/Mellanox/rdmamap":   {"internal/worker"},
+	"github.com/mdlayher/netlink":   {"internal/netif"},
+	"github.com/mdlayher/genetlink": {"internal/netif"},
+	"github.com/safchain/ethtool":   {"internal/netif"},
+	"github.com/jaypipes/ghw":       {"internal/worker"},
+	"github.com/vishvananda/netns":  {},
 }
 
 // pureGo are the packages that must build without cgo.

@@ -16,6 +16,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -37,6 +38,7 @@ type Options struct {
 	NeedNames    bool            // what ghw calls product and processor
 	NeedLog      bool            // the kernel log
 	NeedVerbs    bool            // libibverbs' and rdmamap's own view
+	NeedQoS      bool            // settings of RDMA ports: flow and congestion control, link, module, firmware
 	Brief        bool            // of NVML only what a topology needs
 	Probe        Probe           // registration of GPUs' memory; makes contexts on them
 	// AskNVIDIA asks NVIDIA's libraries though no NVIDIA device is there.
@@ -47,11 +49,16 @@ type Options struct {
 
 // All is what a check needs: everything.
 func All() Options {
-	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedLog: true, NeedVerbs: true}
+	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedLog: true, NeedVerbs: true, NeedQoS: true}
 }
 
 // Topology is what the topology command needs, in the time that it should take.
 func Topology() Options { return Options{Config: pci.ConfigPaths, Brief: true} }
+
+// Ports is what showing the RDMA ports' settings needs.
+func Ports() Options {
+	return Options{Config: pci.ConfigPaths, Brief: true, NeedVerbs: true, NeedQoS: true}
+}
 
 // Machine collects one Machine. It returns by the deadline: a part that is not
 // through by then, or that panics, is a Problem, and its facts say that they
@@ -93,11 +100,14 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 	m.PCI = functions.v
 
 	var wg sync.WaitGroup
-	var rdmaErr, gpuErr, hostErr error
+	var rdmaErr, qosErr, gpuErr, hostErr error
 	wg.Go(func() {
 		m.RDMA, rdmaErr = part(ctx, opt.lost, "rdma", func() rdma.Facts {
 			return rdma.Collect(asking, s, m.PCI, rdma.Options{SkipCounters: !opt.NeedCounters})
 		})
+		if opt.NeedQoS && rdmaErr == nil { // without RDMA there are no ports
+			m.QoS, qosErr = part(ctx, opt.lost, "qos", func() qos.Facts { return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters}) })
+		}
 	})
 	wg.Go(func() {
 		m.GPU, gpuErr = part(ctx, opt.lost, "gpu", func() gpu.Facts {
@@ -109,7 +119,7 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 		m.Host, hostErr = part(ctx, opt.lost, "host", func() host.Facts { return host.Collect(asking, s) })
 	})
 	wg.Wait()
-	m.Problems = append(m.Problems, missing(m, rdmaErr, gpuErr, hostErr)...)
+	m.Problems = append(m.Problems, missing(m, rdmaErr, qosErr, gpuErr, hostErr)...)
 	if opt.Probe != ProbeNone && len(m.GPU.GPUs) > 0 && len(m.RDMA.Devices) > 0 {
 		known := *m // what goes on beyond its time must not see m change
 		m.Registrations, err = part(ctx, opt.lost, "registration", func() []rdma.Registration {
@@ -191,7 +201,7 @@ func where(stack []byte) string {
 
 // missing names the parts that were lost and gives the facts that stand for
 // each as a whole their reason, so that none is empty without a word.
-func missing(m *topo.Machine, rdmaErr, gpuErr, hostErr error) []topo.Problem {
+func missing(m *topo.Machine, rdmaErr, qosErr, gpuErr, hostErr error) []topo.Problem {
 	var out []topo.Problem
 	for _, p := range []struct {
 		part string
@@ -201,6 +211,9 @@ func missing(m *topo.Machine, rdmaErr, gpuErr, hostErr error) []topo.Problem {
 		{"rdma", rdmaErr, func(why string) {
 			m.RDMA.Listed = fact.Missing[int](fact.NotCollected, "/sys/class/infiniband", why)
 			m.RDMA.LibIBVerbs = fact.Missing[string](fact.NotCollected, "libibverbs", why)
+		}},
+		{"qos", qosErr, func(why string) {
+			m.QoS = qos.Collect(context.Background(), lostSource{why}, &m.RDMA, m.PCI, qos.Options{Stats: true})
 		}},
 		{"gpu", gpuErr, func(why string) { fillGPU(&m.GPU, m.PCI, why) }},
 		{"host", hostErr, func(why string) { fillHost(&m.Host, why) }},

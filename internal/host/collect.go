@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"path"
 	"strconv"
 	"strings"
 
@@ -15,16 +17,16 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 	caller := fact.ReadCaller(src)
 	cpuinfo := text(src, "/proc/cpuinfo")
 	f := Facts{
-		KernelRelease: text(src, "/proc/sys/kernel/osrelease"),
-		CommandLine:   text(src, "/proc/cmdline"),
-		Tainted:       fact.Parsed(src, "", "/proc/sys/kernel/tainted", parseUint),
+		KernelRelease: fact.Unseen(text(src, "/proc/sys/kernel/osrelease")),
+		CommandLine:   fact.Unseen(text(src, "/proc/cmdline")),
+		Tainted:       fact.Unseen(fact.Parsed(src, "", "/proc/sys/kernel/tainted", parseUint)),
 		SecureBoot:    secureBoot(ctx, src),
 		Lockdown:      fact.Parsed(src, "", "/sys/kernel/security/lockdown", ParseLockdown),
 		IOMMU:         iommu(src),
 		DMI:           dmi(src),
 		CPU:           cpu(src, cpuinfo),
 		NUMA:          numa(src),
-		NUMABalancing: fact.Parsed(src, "", "/proc/sys/kernel/numa_balancing", strconv.Atoi),
+		NUMABalancing: sysctl(src, "/proc/sys/kernel/numa_balancing"),
 		Modules:       modules(src),
 		Nodes:         deviceNodes(src, caller),
 		CharMajors:    fact.Parsed(src, "", "/proc/devices", ParseCharMajors),
@@ -33,7 +35,7 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 		Limits:        askOne[Limits](ctx, src, fact.AskLimits, "self"),
 		KernelLog:     fact.Unseen(askOne[KernelLog](ctx, src, fact.AskKernelLog, "system")),
 		Services:      services(src),
-		HugePages:     fact.Parsed(src, "", "/proc/sys/vm/nr_hugepages", strconv.Atoi),
+		HugePages:     sysctl(src, "/proc/sys/vm/nr_hugepages"),
 		Names:         askOne[Names](ctx, src, fact.AskGHW, "system"),
 		Root:          fact.As(caller, caller.V.UID == 0),
 	}
@@ -45,7 +47,19 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 	return f
 }
 
-func text(src fact.Source, path string) fact.Value[string] { return fact.Text(src, "", path) }
+// sysctl reads a setting that not every kernel has. Its folder every kernel has:
+// where that is missing, too, the tree that is read is only a part of a machine's.
+func sysctl(src fact.Source, name string) fact.Value[int] {
+	v := fact.Parsed(src, "", name, strconv.Atoi)
+	if v.State == fact.Absent {
+		if _, err := src.Stat(path.Dir(name)); errors.Is(err, fs.ErrNotExist) {
+			return fact.Unseen(v)
+		}
+	}
+	return v
+}
+
+func text(src fact.Source, name string) fact.Value[string] { return fact.Text(src, "", name) }
 
 func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
 

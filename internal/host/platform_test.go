@@ -167,6 +167,8 @@ func TestPartialTree(t *testing.T) {
 	for name, state := range map[string]fact.State{
 		"hypervisor": f.Hypervisor.State, "container": f.Container.State, "modules": f.Modules.State, "root": f.Root.State,
 		"IOMMU units": f.IOMMU.Units.State, "IOMMU groups": f.IOMMU.Groups.State, "peers": f.MemoryPeers.State, "Secure Boot": f.SecureBoot.State,
+		"kernel": f.KernelRelease.State, "command line": f.CommandLine.State, "tainted": f.Tainted.State,
+		"NUMA balancing": f.NUMABalancing.State, "huge pages": f.HugePages.State,
 	} {
 		if state != fact.NotCollected {
 			t.Errorf("%s: %v", name, state)
@@ -174,6 +176,11 @@ func TestPartialTree(t *testing.T) {
 	}
 	if len(f.Nodes) != 0 {
 		t.Errorf("device nodes without /dev: %+v", f.Nodes)
+	}
+	// Here the kernel itself has neither.
+	f = Collect(t.Context(), facttest.Tree(t, map[string]string{"/proc/sys/vm/": "", "/proc/sys/kernel/osrelease": "6.1.0"}))
+	if f.HugePages.State != fact.Absent || f.NUMABalancing.State != fact.Absent {
+		t.Errorf("huge pages %v, NUMA balancing %v", f.HugePages.State, f.NUMABalancing.State)
 	}
 }
 

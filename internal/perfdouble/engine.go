@@ -89,6 +89,9 @@ func (e *Engine) Open(ctx context.Context, p perftest.Plan, l perftest.Local, si
 		Bytes: uint64(size), RemoteKey: key, MaxReads: 1, CPU: -1, NUMANode: -1, DeviceNode: -1,
 		Double: "perfdouble", Notes: []string{"simulated: a test double, no RDMA"},
 	}
+	if p.Route == perftest.RouteTCP && side == perftest.Responder {
+		ep.Stream = &perftest.Stream{}
+	}
 	for i := range p.QPs {
 		ep.QPs = append(ep.QPs, perftest.QP{Number: (key + uint32(i)) & qpBits, PSN: psn & qpBits})
 	}

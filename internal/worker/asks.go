@@ -38,11 +38,15 @@ var asks = map[string]func(*session, []string){
 	fact.AskCUDA:         askCUDA,
 	fact.AskRDMAMap:      askRDMAMap,
 	fact.AskVerbs:        askVerbs,
-	fact.AskRegistration: askRegistration,
 	fact.AskGHW:          askGHW,
 	fact.AskLimits:       askLimits,
 	fact.AskSymbols:      askSymbols,
 	fact.AskKernelLog:    askKernelLog,
+	fact.AskDCB:          askDCB,
+	fact.AskEthtool:      askEthtool,
+	fact.AskStats:        askStats,
+	fact.AskDevlink:      askDevlink,
+	fact.AskRegistration: askRegistration,
 }
 
 func askFiles(s *session, paths []string) {

@@ -44,8 +44,7 @@ func (c *Client) Ask(ctx context.Context, name string, args ...string) ([]fact.R
 		client: c, req: request{Ask: name, Args: args}, overall: overall,
 		answered: map[string]bool{},
 	}
-	switch name {
-	case fact.AskFiles, fact.AskRDMAMap, fact.AskVerbs, fact.AskRegistration:
+	if slices.Contains(fact.PerSubject, name) {
 		q.expected = args
 	}
 	for {

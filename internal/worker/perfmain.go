@@ -21,6 +21,7 @@ type perfEnd struct {
 	mu      sync.Mutex // of out
 	out     *bufio.Writer
 	session *verbs.Session
+	route   perftest.Route
 	outcome perftest.Outcome
 }
 
@@ -81,16 +82,27 @@ func (e *perfEnd) answer(c perfCommand) (r perfReply, err error) {
 	case "prepare":
 		return r, e.session.Prepare(c.Size)
 	case "run":
-		stop := e.tell()
-		e.outcome, err = e.session.Run(c.Size)
-		stop()
-		r.Outcome = &e.outcome
+		r.Outcome, err = e.run(c.Size)
 	case "verify":
 		r.Data, err = e.session.Verify(e.outcome, *c.Outcome)
 	default:
 		err = &perftest.Failure{Call: c.Do, Cause: "no such command"}
 	}
 	return r, err
+}
+
+func (e *perfEnd) run(size int) (_ *perftest.Outcome, err error) {
+	var before map[string]uint64
+	if e.route == perftest.RouteTCP {
+		before = sentBytes()
+	}
+	stop := e.tell()
+	e.outcome, err = e.session.Run(size)
+	stop()
+	if e.route == perftest.RouteTCP && len(e.outcome.Sent) > 0 {
+		e.outcome.Path = carriers(before, sentBytes(), e.outcome.Sent[0]*uint64(size))
+	}
+	return &e.outcome, err
 }
 
 func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
@@ -100,6 +112,13 @@ func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
 	memory, err := openMemory(&local)
 	if err != nil {
 		return nil, err
+	}
+	if e.route = c.Plan.Route; e.route == perftest.RouteTCP {
+		more, err := streamAddress(&local)
+		if err != nil {
+			return nil, err
+		}
+		notes = append(notes, more...)
 	}
 	double := os.Getenv(VerbsLibraryEnv)
 	s, endpoint, err := verbs.Open(double, memory, *c.Plan, local, c.Side)

@@ -2,6 +2,7 @@ package qos
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -14,11 +15,17 @@ func TestCounterTable(t *testing.T) {
 			lines++
 		}
 	}
-	rows := counterTable()
+	rows := parseCounterTable(countersTSV)
 	if len(rows) != lines || lines == 0 {
 		t.Errorf("%d of %d lines were read", len(rows), lines)
 	}
 	seen := map[string]bool{}
+	for _, line := range strings.Split(countersTSV, "\n") {
+		f := strings.Split(line, "\t")
+		if _, err := strconv.ParseUint(f[len(f)-1], 10, 64); len(f) == 5 && f[4] != "" && err != nil {
+			t.Errorf("%q: no number at its end", line)
+		}
+	}
 	for _, r := range rows {
 		if !slices.Contains(Signs, r.Sign) || r.Counted == "" || seen[r.pattern] {
 			t.Errorf("%+v", r)

@@ -19,8 +19,10 @@ type DCB struct {
 	PeerPFC  fact.Value[PFC]   `json:"peer_pfc,omitzero"`
 	PeerETS  fact.Value[ETS]   `json:"peer_ets,omitzero"`
 	PeerApps fact.Value[[]App] `json:"peer_apps,omitzero"`
-	// CEE is the pre-standard form, which some firmware negotiates.
-	CEE fact.Value[CEE] `json:"cee,omitzero"`
+	// CEEPFC are the lossless priorities in the pre-standard form (CEE), which
+	// counts where DCBX is CEE; Absent: it is not.
+	CEEPFC     fact.Value[Priorities] `json:"cee_pfc,omitzero"`
+	CEEPeerPFC fact.Value[Priorities] `json:"cee_peer_pfc,omitzero"`
 }
 
 // DCBX is who negotiates the settings, and how.
@@ -96,16 +98,6 @@ type Buffer struct {
 
 // MaxRate limits what a traffic class may send, in bit/s; 0: no limit.
 type MaxRate [PriorityCount]uint64
-
-// CEE is what was negotiated in the pre-standard form.
-type CEE struct {
-	PFC           Priorities         `json:"pfc"`
-	MaxClasses    int                `json:"max_classes"`
-	Willing       bool               `json:"willing,omitempty"`
-	Error         bool               `json:"error,omitempty"`
-	PriorityGroup [PriorityCount]int `json:"priority_group,omitzero"`
-	GroupPercent  [PriorityCount]int `json:"group_percent,omitzero"`
-}
 
 // PriorityOf is the priority of packets with a DSCP, and whether an entry of the
 // table says so; the kernel's default for one without is dscp>>3, by which most

@@ -5,11 +5,20 @@ import "github.com/gdrcheck/gdrcheck/internal/fact"
 // Devlink is what the driver tells over devlink about the function of a port.
 type Devlink struct {
 	Versions fact.Value[[]Version] `json:"versions,omitzero"`
-	Params   fact.Value[[]Param]   `json:"params,omitzero"`
-	// EswitchMode is legacy, switchdev or switchdev_inactive.
+	// Params are enable_roce, enable_rdma, enable_iwarp and esw_multiport, as far
+	// as the driver has them.
+	Params fact.Value[[]Param] `json:"params,omitzero"`
+	// EswitchMode is legacy, switchdev or switchdev_inactive; root sees it.
 	EswitchMode fact.Value[string] `json:"eswitch_mode,omitzero"`
-	// PortFlavour is physical, pcivf, pcisf, …; of the port that owns the interface.
-	PortFlavour fact.Value[string] `json:"port_flavour,omitzero"`
+	// Ports are those of the function, representors of its VFs and SFs too.
+	Ports fact.Value[[]DevlinkPort] `json:"ports,omitzero"`
+}
+
+// DevlinkPort is one port of a function.
+type DevlinkPort struct {
+	NetDev  string `json:"netdev,omitempty"`
+	Type    string `json:"type,omitempty"`    // eth, ib, auto, notset
+	Flavour string `json:"flavour,omitempty"` // physical, pcipf, pcivf, pcisf, virtual, …
 }
 
 // Version is one of devlink dev info: "fw.version", "fw.psid", "board.id".

@@ -2,6 +2,13 @@ package qos
 
 import "github.com/gdrcheck/gdrcheck/internal/fact"
 
+// Ethtool is what ethtool netlink says of one interface.
+type Ethtool struct {
+	Link  Link  `json:"link,omitzero"`
+	FEC   FEC   `json:"fec,omitzero"`
+	Pause Pause `json:"pause,omitzero"`
+}
+
 // Pause is global flow control (IEEE 802.3x), which stops all priorities at once.
 type Pause struct {
 	Autoneg  fact.Value[bool]   `json:"autoneg,omitzero"`

@@ -48,25 +48,6 @@ static ALWAYS_INLINE int await_mark(struct gdr_session *s, const volatile uint8_
 	}
 }
 
-/* Notes when message i is posted; the time since the one before is a sample. */
-static ALWAYS_INLINE uint64_t stamp(struct gdr_session *s, uint64_t i, uint64_t prev)
-{
-	uint64_t t = gdr_cycles();
-
-	if (i > s->step.warm_up)
-		s->samples[s->samples_n++] = t - prev;
-	__atomic_store_n(&s->progress, i, __ATOMIC_RELAXED);
-	return t;
-}
-
-/* The time of a test by duration begins when the warm-up is over. */
-static ALWAYS_INLINE int is_last(const struct gdr_session *s, uint64_t i, uint64_t now, uint64_t *end)
-{
-	if (__builtin_expect(i == s->step.warm_up, 0) && s->step.duration_ns)
-		*end = now + gdr_cycles_of(s, s->step.duration_ns);
-	return i + 1 == s->qps[0].goal || now >= *end || s->samples_n + 2 >= s->samples_cap;
-}
-
 static int latency_read(struct gdr_session *s)
 {
 	struct gdr_qp *q = s->qps;

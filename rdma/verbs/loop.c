@@ -1,7 +1,7 @@
 /* What surrounds the measuring loops. Nothing in those allocates, sleeps (unless
  * the plan wants events) or leaves C. */
 #define _GNU_SOURCE
-#include "loop.h"
+#include "staging.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -94,6 +94,19 @@ void gdr_clear(struct gdr_window *w)
 	w->series = series;
 }
 
+static int measure(struct gdr_session *s)
+{
+	switch (s->c.route) {
+	case GDR_STAGED:
+	case GDR_TCP:
+		return gdr_staged(s);
+	case GDR_COPY:
+		return gdr_copies(s);
+	default:
+		return s->c.latency ? gdr_latency(s) : gdr_bandwidth(s);
+	}
+}
+
 int gdr_session_run(struct gdr_session *s)
 {
 	struct timespec t0, t1;
@@ -107,7 +120,7 @@ int gdr_session_run(struct gdr_session *s)
 	sigdelset(&all, SIGBUS);
 	(void)pthread_sigmask(SIG_BLOCK, &all, &before);
 	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t0);
-	rc = s->c.latency ? gdr_latency(s) : gdr_bandwidth(s);
+	rc = measure(s);
 	if (!rc && s->c.ud && gdr_sends(&s->c, s->c.initiator) && !s->c.latency)
 		rc = gdr_repeat_end(s);
 	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t1);

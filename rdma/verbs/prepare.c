@@ -1,6 +1,6 @@
 /* Readies a size: buffers filled, receives posted, everything counted anew. */
 #define _GNU_SOURCE
-#include "loop.h"
+#include "staging.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static int make_room(struct gdr_session *s)
 	enum { PER_SECOND = 2000000, MOST = 1 << 24 };
 	uint64_t n = s->step.messages ? s->step.messages : s->step.duration_ns / 1000 * PER_SECOND / 1000000 + 16;
 
-	if (s->c.latency && s->c.initiator) {
+	if (s->c.latency && (s->c.initiator || s->c.route == GDR_COPY)) {
 		if (n > MOST)
 			n = MOST;
 		n += 3; /* is_last looks ahead */
@@ -92,9 +92,27 @@ static int make_room(struct gdr_session *s)
 	return s->sent.series ? 0 : gdr_fail(s, "calloc", ENOMEM);
 }
 
+static int prepare_qps(struct gdr_session *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->c.qps; i++)
+		prepare_qp(s, &s->qps[i]);
+	return gdr_receives(&s->c) ? post_receives(s) : 0;
+}
+
+static int clear_queues(struct gdr_session *s)
+{
+	/* Receives of the step before have its buffers: a new start clears them. */
+	if (s->used && gdr_has_receives(&s->c) && gdr_session_reset(s))
+		return -1;
+	return drain(s, s->send_cq) || drain(s, s->recv_cq) ? -1 : 0;
+}
+
 int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step)
 {
-	uint32_t most = s->c.depth - s->c.post_list + 1, i;
+	uint32_t most = s->c.depth - s->c.post_list + 1;
+	int rc;
 
 	s->step = *step;
 	/* More, and a full queue could hold no signalled send at all. */
@@ -102,11 +120,9 @@ int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step)
 		s->step.moderation = most;
 	s->stride = gdr_stride(&s->c, step->size);
 	s->walk = gdr_walk(&s->c, step->size);
-	/* Receives of the step before have its buffers: a new start clears them. */
-	if (s->used && gdr_has_receives(&s->c) && gdr_session_reset(s))
+	if (s->c.route == GDR_DIRECT && clear_queues(s))
 		return -1;
-	s->used = 1;
-	if (drain(s, s->send_cq) || drain(s, s->recv_cq) || make_room(s) || gdr_fill(s))
+	if (make_room(s) || gdr_fill(s))
 		return -1;
 	gdr_clear(&s->sent);
 	s->posted = 0;
@@ -114,7 +130,7 @@ int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step)
 	s->samples_n = 0;
 	s->last_mark = 0;
 	__atomic_store_n(&s->progress, 0, __ATOMIC_RELAXED);
-	for (i = 0; i < s->c.qps; i++)
-		prepare_qp(s, &s->qps[i]);
-	return gdr_receives(&s->c) ? post_receives(s) : 0;
+	rc = s->c.route == GDR_DIRECT ? prepare_qps(s) : gdr_staging_prepare(s);
+	s->used = 1;
+	return rc;
 }

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "staging.h"
 
 int gdr_fail(struct gdr_session *s, const char *call, int err)
 {
@@ -45,6 +45,15 @@ failed:
 		(void)gdr_close(v, s->ctx);
 	free(s);
 	gdr_set_error(e, call, rc);
+	return -1;
+}
+
+int gdr_session_bare(struct gdr_session **out, struct gdr_error *e)
+{
+	*out = calloc(1, sizeof(**out));
+	if (*out)
+		return 0;
+	*e = (struct gdr_error){ .call = "calloc", .err = ENOMEM };
 	return -1;
 }
 
@@ -101,10 +110,20 @@ static int access_of(const struct gdr_config *c)
 	return access;
 }
 
-static int register_memory(struct gdr_session *s, const struct gdr_mem_ops *ops)
+int gdr_session_register(struct gdr_session *s, struct gdr_mem *m, const enum gdr_way *ways, int n)
+{
+	if (gdr_register(&s->v, s->pd, m, ways, n, access_of(&s->c), &s->registration)) {
+		s->error = s->registration.failed[s->registration.failed_n - 1].error;
+		return -1;
+	}
+	s->mr = s->registration.mr;
+	return 0;
+}
+
+static int allocate(struct gdr_session *s, const struct gdr_mem_ops *ops)
 {
 	const char *call;
-	int rc, access = access_of(&s->c);
+	int rc;
 	uint64_t max = gdr_walk(&s->c, s->c.max_size);
 
 	/* The largest size need not have the longest walk: its slots may not fill
@@ -121,17 +140,13 @@ static int register_memory(struct gdr_session *s, const struct gdr_mem_ops *ops)
 		s->mem.ops = NULL;
 		return gdr_fail(s, call, rc);
 	}
-	if (gdr_register(&s->v, s->pd, &s->mem, s->c.ways, s->c.ways_n, access, &s->registration)) {
-		s->error = s->registration.failed[s->registration.failed_n - 1].error;
-		return -1;
-	}
-	s->mr = s->registration.mr;
 	return 0;
 }
 
 int gdr_has_receives(const struct gdr_config *c) { return c->op == GDR_SEND || c->op == GDR_WRITE_IMM; }
 
-int gdr_receives(const struct gdr_config *c) { return gdr_has_receives(c) && gdr_sends(c, !c->initiator); }
+/* Who sends through host memory receives credits. */
+int gdr_receives(const struct gdr_config *c) { return gdr_has_receives(c) && (c->route != GDR_DIRECT || gdr_sends(c, !c->initiator)); }
 
 static int make_cq(struct gdr_session *s, uint32_t entries, struct ibv_cq **cq, struct ibv_comp_channel **channel)
 {
@@ -237,11 +252,15 @@ int gdr_session_setup(struct gdr_session *s, const struct gdr_config *c, const s
 	s->qps = calloc(c->qps, sizeof(*s->qps));
 	if (!s->wc || !s->qps)
 		return gdr_fail(s, "calloc", ENOMEM);
+	if (allocate(s, mem))
+		return -1;
+	if (!s->ctx)
+		return gdr_staging_make(s);
 	errno = 0;
 	s->pd = s->v.alloc_pd(s->ctx);
 	if (!s->pd)
 		return gdr_fail(s, "ibv_alloc_pd", gdr_failure());
-	if (register_memory(s, mem))
+	if (c->route == GDR_DIRECT ? gdr_session_register(s, &s->mem, c->ways, c->ways_n) : gdr_staging_make(s))
 		return -1;
 	if (make_cq(s, c->depth * c->qps, &s->send_cq, &s->send_events) ||
 	    make_cq(s, gdr_receives(&s->c) ? c->recv_depth * c->qps : 1, &s->recv_cq, &s->recv_events))
@@ -352,6 +371,8 @@ int gdr_session_connect(struct gdr_session *s, const struct gdr_peer *p)
 	s->peer = *p;
 	s->peer_dst = has_source(&c) ? s->span * c.qps : 0;
 	need = s->peer_dst + (gdr_gets_data(&c) ? s->span * c.qps : 0);
+	if (s->c.route != GDR_DIRECT)
+		need = gdr_gets_data(&c) ? s->c.chunk * s->c.chunks : 0;
 	if (p->bytes < need)
 		return gdr_fail(s, "the peer's memory", EMSGSIZE);
 	if (s->c.ud) {
@@ -387,6 +408,7 @@ void gdr_session_close(struct gdr_session *s)
 		(void)s->v.destroy_comp_channel(s->recv_events);
 	if (s->mr)
 		(void)s->v.dereg_mr(s->mr);
+	gdr_staging_close(s);
 	if (s->mem.ops)
 		s->mem.ops->release(&s->mem);
 	if (s->pd)

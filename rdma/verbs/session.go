@@ -29,6 +29,7 @@ type Session struct {
 	local perftest.Local
 	side  perftest.Side
 	own   perftest.Endpoint
+	data  stream
 }
 
 var ops = map[perftest.Operation]C.int{
@@ -45,6 +46,9 @@ type Memory struct {
 // test double to load, or empty. What was opened is closed again on an error,
 // which is a *perftest.Failure.
 func Open(library string, memory Memory, p perftest.Plan, l perftest.Local, side perftest.Side) (*Session, perftest.Endpoint, error) {
+	if p.Route == perftest.RouteTCP || p.Route == perftest.RouteCopy {
+		return openBare(memory, p, l, side)
+	}
 	const byteMax = 255
 	if l.Port < 1 || l.Port > byteMax || l.GIDIndex > byteMax || l.PKeyIndex < 0 || l.PKeyIndex > 1<<16-1 {
 		return nil, perftest.Endpoint{}, &perftest.Failure{
@@ -128,31 +132,13 @@ func (s *Session) setup(device int, ways []perftest.Way) (perftest.Endpoint, err
 	if err := s.chooseGID(&e); err != nil {
 		return e, err
 	}
-	p := s.plan
-	if p.Polls() && s.ops.cpu_access == 0 {
+	if s.plan.Route == perftest.RouteDirect && s.plan.Polls() && s.ops.cpu_access == 0 {
 		return e, &perftest.Failure{
 			Call: "open", Subject: s.local.Device, Cause: "the latency of a plain write is seen by polling the memory, and the CPU cannot poll a GPU's",
 			Check: "measure write_imm: the same write, and a completion that tells of it",
 		}
 	}
-	c := C.struct_gdr_config{
-		op: ops[p.Operation], latency: cbool(p.Measure == perftest.Latency), ud: cbool(p.Transport == perftest.UD),
-		initiator: cbool(s.side == perftest.Initiator), bidirectional: cbool(p.Bidirectional), events: cbool(p.Events),
-		relaxed_ordering: cbool(p.RelaxedOrdering),
-		qps:              C.uint32_t(p.QPs), depth: C.uint32_t(p.Depth), recv_depth: C.uint32_t(p.RecvDepth),
-		post_list: C.uint32_t(p.PostList), inline_bytes: C.uint32_t(min(p.InlineBytes, slices.Max(p.SizesBytes))),
-		max_size: C.uint64_t(slices.Max(p.SizesBytes)), footprint: C.uint64_t(p.FootprintBytes), seed: C.uint64_t(p.Seed),
-		idle_ns: C.uint64_t(p.IdleNs), device: C.int(device), ways_n: C.int(len(ways)),
-		sl: C.uint8_t(p.ServiceLevel), traffic_class: C.uint8_t(p.TrafficClass), retry: C.uint8_t(p.RetryCount),
-		rnr_retry: C.uint8_t(p.RNRRetry), timeout: C.uint8_t(p.TimeoutExponent),
-		pkey_index: C.uint16_t(s.local.PKeyIndex), gid_index: C.int(e.GIDIndex),
-	}
-	for i, w := range ways {
-		c.ways[i] = wayNumbers[w]
-	}
-	if s.ops.cpu_access == 0 {
-		c.inline_bytes = 0 // the CPU would have to read the memory
-	}
+	c := s.config(e.GIDIndex, device, ways)
 	if C.gdr_session_setup(s.s, &c, s.ops) != 0 {
 		return e, s.setupFailure()
 	}
@@ -160,12 +146,56 @@ func (s *Session) setup(device int, ways []perftest.Way) (perftest.Endpoint, err
 	for _, q := range s.qps() {
 		e.QPs = append(e.QPs, perftest.QP{Number: uint32(q.qp.qp_num), PSN: uint32(q.psn)})
 	}
-	e.Address, e.Bytes, e.RemoteKey = uint64(uintptr(s.s.mem.addr)), uint64(s.s.mem.bytes), uint32(s.s.mr.rkey)
-	e.NUMANode = int(C.gdr_session_node(s.s))
+	s.tellMemory(&e)
 	if want := int(c.inline_bytes); int(s.s.max_inline) < want {
 		e.Notes = append(e.Notes, fmt.Sprintf("the device inlines %d bytes at most, not the %d asked for", s.s.max_inline, want))
 	}
 	return e, nil
+}
+
+// tellMemory says where the other end's operations go.
+func (s *Session) tellMemory(e *perftest.Endpoint) {
+	m := &s.s.mem
+	if s.s.staging != nil {
+		m = &s.s.staging.host
+	}
+	e.Address, e.Bytes, e.NUMANode = uint64(uintptr(m.addr)), uint64(m.bytes), int(C.gdr_session_node(s.s))
+	if s.s.mr != nil {
+		e.RemoteKey = uint32(s.s.mr.rkey)
+	}
+}
+
+var routes = map[perftest.Route]C.int{
+	perftest.RouteDirect: C.GDR_DIRECT, perftest.RouteStaged: C.GDR_STAGED, perftest.RouteTCP: C.GDR_TCP, perftest.RouteCopy: C.GDR_COPY,
+}
+
+// config is the plan in C's terms.
+func (s *Session) config(gid, device int, ways []perftest.Way) C.struct_gdr_config {
+	p := s.plan
+	c := C.struct_gdr_config{
+		op: ops[p.Operation], latency: cbool(p.Measure == perftest.Latency), ud: cbool(p.Transport == perftest.UD),
+		initiator: cbool(s.side == perftest.Initiator), bidirectional: cbool(p.Bidirectional), events: cbool(p.Events),
+		relaxed_ordering: cbool(p.RelaxedOrdering),
+		qps:              C.uint32_t(p.QPs), depth: C.uint32_t(p.Depth), recv_depth: C.uint32_t(p.RecvDepth),
+		post_list: C.uint32_t(p.PostList), inline_bytes: C.uint32_t(min(p.InlineBytes, slices.Max(p.SizesBytes))),
+		max_size: C.uint64_t(slices.Max(p.SizesBytes)), footprint: C.uint64_t(p.FootprintBytes), seed: C.uint64_t(p.Seed),
+		idle_ns: C.uint64_t(p.IdleNs), device: C.int(device), numa_node: C.int(s.local.NUMANode), ways_n: C.int(len(ways)),
+		sl: C.uint8_t(p.ServiceLevel), traffic_class: C.uint8_t(p.TrafficClass), retry: C.uint8_t(p.RetryCount),
+		rnr_retry: C.uint8_t(p.RNRRetry), timeout: C.uint8_t(p.TimeoutExponent),
+		pkey_index: C.uint16_t(s.local.PKeyIndex), gid_index: C.int(gid),
+		route: routes[p.Route], chunk: C.uint64_t(p.ChunkBytes), chunks: C.uint32_t(p.Chunks),
+	}
+	if p.Route != perftest.RouteDirect {
+		// Chunks and credits, in both directions. A chunk is written with immediate.
+		c.op, c.depth, c.recv_depth = C.GDR_WRITE_IMM, 2*c.chunks, 2*c.chunks
+	}
+	for i, w := range ways {
+		c.ways[i] = wayNumbers[w]
+	}
+	if s.ops.cpu_access == 0 {
+		c.inline_bytes = 0 // the CPU would have to read the memory
+	}
+	return c
 }
 
 // transport refuses devices whose queue pairs are connected in other ways.
@@ -238,6 +268,9 @@ func (s *Session) gids() ([]perftest.GIDEntry, error) {
 
 // Connect brings the queue pairs up to the peer's.
 func (s *Session) Connect(peer perftest.Endpoint) error {
+	if s.plan.Route == perftest.RouteTCP {
+		return s.connectStream(peer)
+	}
 	const firstMTU = 256 // enum ibv_mtu counts powers of two from 1 on
 	p := C.struct_gdr_peer{
 		lid: C.uint16_t(peer.LID), rkey: C.uint32_t(peer.RemoteKey),
@@ -284,7 +317,7 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 	if C.gdr_session_run(s.s) != 0 {
 		return perftest.Outcome{}, s.failure()
 	}
-	o := perftest.Outcome{LastMark: byte(s.s.last_mark)}
+	o := perftest.Outcome{LastMark: byte(s.s.last_mark), CPUNs: float64(s.s.cpu_ns)}
 	for _, q := range s.qps() {
 		o.Sent = append(o.Sent, uint64(q.posted))
 		o.Received = append(o.Received, uint64(q.received))
@@ -301,7 +334,7 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 // samples turns round trips in cycles into latencies in ns.
 func (s *Session) samples(n int) []float64 {
 	scale := float64(s.s.ns_per_cycle)
-	if s.plan.Operation != perftest.Read {
+	if s.plan.Operation != perftest.Read && s.plan.Route != perftest.RouteCopy {
 		scale /= 2
 	}
 	out := make([]float64, n)
@@ -317,13 +350,18 @@ func (s *Session) rate(w *C.struct_gdr_window, size int) *perftest.Rate {
 		return nil
 	}
 	const ns = 1e9
-	r := &perftest.Rate{Messages: uint64(w.messages), WindowNs: window, CPUNs: float64(s.s.cpu_ns), FromStart: w.from_start != 0}
-	r.MessagesPerSec = float64(r.Messages) * ns / window
+	pieces := 1.0 // of a message, that the window counts
+	if s.s.staging != nil {
+		pieces = float64(s.s.staging.pieces)
+	}
+	r := &perftest.Rate{WindowNs: window, CPUNs: float64(s.s.cpu_ns), FromStart: w.from_start != 0}
+	messages := float64(w.messages) / pieces
+	r.Messages, r.MessagesPerSec = uint64(messages), messages*ns/window
 	r.BytesPerSec = r.MessagesPerSec * float64(size)
 	counts := unsafe.Slice(w.series, int(w.intervals))
 	series := make([]float64, len(counts))
 	for i, n := range counts {
-		series[i] = float64(n) * float64(size) * ns / float64(s.plan.IntervalNs)
+		series[i] = float64(n) / pieces * float64(size) * ns / float64(s.plan.IntervalNs)
 	}
 	r.SetSeries(series, s.plan.IntervalNs)
 	return r
@@ -335,6 +373,9 @@ func (s *Session) Completed() uint64 { return uint64(C.gdr_session_progress(s.s)
 
 // Verify compares what arrived at this end; nil where nothing does.
 func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error) {
+	if s.plan.Route == perftest.RouteCopy {
+		return s.verifyCopies()
+	}
 	if C.gdr_gets_data(&s.s.c) == 0 {
 		return nil, nil
 	}
@@ -356,6 +397,10 @@ func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error
 	if C.gdr_session_verify(s.s, &messages[0], C.uint8_t(peer.LastMark), &m) != 0 {
 		return nil, s.failure()
 	}
+	return s.dataCheck(&m), nil
+}
+
+func (s *Session) dataCheck(m *C.struct_gdr_mismatch) *perftest.DataCheck {
 	d := &perftest.DataCheck{Side: s.side, Bytes: uint64(m.compared), Correct: m.wrong == 0}
 	if m.compared == 0 {
 		d.Skipped = "no message arrived"
@@ -363,11 +408,12 @@ func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error
 	if !d.Correct {
 		d.FirstWrongOffset, d.Got, d.Want, d.Untouched = uint64(m.offset), byte(m.got), byte(m.want), m.untouched != 0
 	}
-	return d, nil
+	return d
 }
 
 // Close frees everything.
 func (s *Session) Close() {
+	s.data.close()
 	if s.s != nil {
 		C.gdr_session_close(s.s)
 		s.s = nil

@@ -6,20 +6,34 @@
 
 #include "register.h"
 
+enum gdr_route {
+	GDR_DIRECT, /* the device's memory is registered */
+	GDR_STAGED, /* through pinned host memory, which is registered */
+	GDR_TCP,    /* through pinned host memory and a socket: no RDMA device, no QP */
+	GDR_COPY,   /* only between the device and pinned host memory: READ out of it, WRITE into it */
+};
+
 enum gdr_op { GDR_WRITE, GDR_WRITE_IMM, GDR_READ, GDR_SEND };
 
 struct gdr_config {
-	int op; /* enum gdr_op */
+	int op;  /* enum gdr_op */
+	int route; /* enum gdr_route */
 	int latency, ud, initiator, bidirectional, events, relaxed_ordering;
 	uint32_t qps, depth, recv_depth, post_list, inline_bytes;
 	uint64_t max_size, footprint, seed, idle_ns;
 	int device; /* of the memory's kind: NUMA node, -1: any; or GPU */
+	int numa_node; /* of the slots in host memory; -1: any */
 	enum gdr_way ways[GDR_WAYS]; /* to register it, in the order to be tried */
 	int ways_n;
 	uint8_t port, sl, traffic_class, retry, rnr_retry, timeout;
 	uint16_t pkey_index;
 	int gid_index; /* -1: no GRH */
+	/* Of the ways through host memory: slots of so many bytes each way, how many. */
+	uint64_t chunk;
+	uint32_t chunks;
 };
+
+struct gdr_staging;
 
 /* The peer, for _connect. */
 struct gdr_peer {
@@ -84,6 +98,7 @@ struct gdr_session {
 	struct gdr_qp *qps;
 	struct ibv_wc *wc;
 	struct gdr_peer peer;
+	struct gdr_staging *staging; /* NULL: the direct way */
 
 	/* The memory: sources at 0, destinations at dst; each QP has span bytes. */
 	int has_src, has_dst;
@@ -106,6 +121,8 @@ struct gdr_session {
 };
 
 int gdr_session_open(struct gdr_session **s, const struct gdr_verbs *v, const char *device, uint8_t port, struct gdr_error *e);
+/* A session without a device, for GDR_TCP and GDR_COPY. */
+int gdr_session_bare(struct gdr_session **s, struct gdr_error *e);
 int gdr_session_setup(struct gdr_session *s, const struct gdr_config *c, const struct gdr_mem_ops *mem);
 int gdr_session_connect(struct gdr_session *s, const struct gdr_peer *p);
 int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step);
@@ -155,6 +172,9 @@ uint64_t gdr_walk(const struct gdr_config *c, uint64_t size);
 
 /* Brings all QPs back to what _connect left, without anything posted on them. */
 int gdr_session_reset(struct gdr_session *s);
+
+/* Registers memory for the operations of the config, the first way that works. */
+int gdr_session_register(struct gdr_session *s, struct gdr_mem *m, const enum gdr_way *ways, int n);
 
 int gdr_fail(struct gdr_session *s, const char *call, int err);
 

@@ -192,7 +192,7 @@ static int step(struct qp *q)
 			if (s->length < n + (ud ? GRH : 0))
 				abort();
 		}
-		if (!is("stale"))
+		if (n && !is("stale"))
 			move(to, from, n);
 		if (is("flip"))
 			change(to + n / 2, 1);
@@ -240,7 +240,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 			break;
 		}
 		e->wr = *wr;
-		e->sge = *wr->sg_list;
+		e->sge = wr->num_sge ? *wr->sg_list : (struct ibv_sge){ 0 };
 		if (wr->send_flags & IBV_SEND_INLINE)
 			memcpy(e->inlined, (void *)(uintptr_t)e->sge.addr, e->sge.length);
 		q->sq_head++;

@@ -1,0 +1,213 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
+)
+
+var nicConsistency = Check{
+	ID: "nic-consistency", Title: "all NICs of one model and role are set alike", Area: AreaRDMA, Severity: SeverityError,
+	DependsOn: []string{"rdma-device-present"}, UnknownIs: SeverityWarning,
+	Why:      "A collective runs at the pace of its slowest NIC. One of eight with other flow control, marks or congestion control loses packets or is paused under load, and nothing on the node says which it was.",
+	Fix:      []string{"Set the odd NIC as its siblings are"},
+	Refs:     []string{refRoCEGuide, "https://github.com/Mellanox/nic-configuration-operator"},
+	Subjects: EachRDMA,
+	Eval:     evalConsistency,
+}
+
+// likeness is one setting that must not differ between siblings.
+type likeness struct {
+	name   string
+	of     func(*qos.Facts, *qos.Port) fact.Value[string]
+	grave  bool   // a difference loses packets, or lets others wait
+	fix    string // of qos_fixes.yaml
+	needed bool   // where the siblings' was seen and this one's was not, that is said
+}
+
+var likenesses = []likeness{
+	{"trust", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.DCB.Trust) }, true, "trust", true},
+	{"PFC", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.DCB.PFC) }, true, "pfc", true},
+	{"DSCP map", dscpMap, true, "dscp", false},
+	{"ToS of NCCL, UCX, rdma_cm", marksOf, true, "tos", false},
+	{"ECN, notification point", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.NP) }, true, "ecn", false},
+	{"ECN, reaction point", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.RP) }, true, "ecn", false},
+	{"DSCP of CNPs", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.CNPDSCP) }, true, "cnp", false},
+	{"priority of CNPs", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.CNPPriority) }, true, "cnp", false},
+	{"global pause, obeyed", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.Pause.RX) }, true, "pause", false},
+	{"global pause, sent", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.Pause.TX) }, true, "pause", false},
+	{"buffer of each priority", func(_ *qos.Facts, p *qos.Port) fact.Value[string] {
+		return fact.Map(p.DCB.Buffer, func(b qos.Buffer) (string, error) { return fmt.Sprint(b.Priority), nil })
+	}, true, "buffer", false},
+	{"DCBX", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.DCB.DCBX) }, false, "dcbx", false},
+	{"forward error correction", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.FEC.Active) }, false, "", false},
+	{"eswitch mode", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.Devlink.EswitchMode) }, false, "", false},
+}
+
+// words is a setting as text, to be compared and shown. That there is none is
+// a setting, too.
+func words[T any](v fact.Value[T]) fact.Value[string] {
+	if v.State == fact.Absent {
+		return fact.Of("none", v.Source)
+	}
+	return fact.Map(v, func(x T) (string, error) { return show(x), nil })
+}
+
+// dscpMap lists the DSCPs whose priority is not the default one.
+func dscpMap(_ *qos.Facts, p *qos.Port) fact.Value[string] {
+	return fact.Map(p.DCB.Apps, func(apps []qos.App) (string, error) {
+		var odd []string
+		for dscp := range 64 {
+			if n, _ := qos.PriorityOf(apps, dscp); n != dscp>>3 {
+				odd = append(odd, fmt.Sprintf("%d:%d", dscp, n))
+			}
+		}
+		return orElse(strings.Join(odd, " "), "dscp>>3"), nil
+	})
+}
+
+func marksOf(f *qos.Facts, p *qos.Port) fact.Value[string] {
+	var all []string
+	for _, m := range f.Marks(p) {
+		text := "?"
+		switch tos, ok := m.ToS.Get(); {
+		case ok:
+			text = strconv.Itoa(tos)
+		case m.ToS.State != fact.Unsupported:
+			return fact.As(m.ToS, "")
+		}
+		all = append(all, text)
+	}
+	return fact.Of(strings.Join(all, ", "), "the marks of each program")
+}
+
+// siblings are the legs of the NICs of the subject's model and role, its own
+// among them.
+func (c *Case) siblings() []Subject {
+	var out []Subject
+	for _, s := range EachLeg(c.Node) {
+		if !s.NIC.Software && oneModel(s.NIC, c.Subject.NIC) && c.matters(s.NIC) == c.matters(c.Subject.NIC) &&
+			s.NIC.Transport.V == c.Subject.NIC.Transport.V {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// oneModel says whether two NICs are of one model; of one board is more.
+func oneModel(a, b *rdma.Device) bool {
+	x, okX := a.Model.Get()
+	y, okY := b.Model.Get()
+	if okX && okY {
+		return x.Name == y.Name
+	}
+	return a == b || sameModel(a, b)
+}
+
+func evalConsistency(c *Case) {
+	nic := c.Subject.NIC
+	transport, _ := Need(c, "transport", nic.Transport)
+	all := c.siblings()
+	own := slices.DeleteFunc(slices.Clone(all), func(s Subject) bool { return s.NIC != nic })
+	switch {
+	case nic.Software:
+		c.NotApplicable("software RDMA")
+		return
+	case transport != rdma.RoCE && transport != rdma.InfiniBand:
+		c.NotApplicable("%s has none of these settings", orElse(string(transport), "this transport"))
+		return
+	case len(all) == len(own):
+		c.NotApplicable("the only NIC of its model and role")
+		return
+	}
+	if !c.matters(nic) || len(c.Machine.GPU.GPUs) == 0 {
+		c.Lower(SeverityWarning)
+	}
+	var odd []string
+	compared, grave, majority := 0, false, true
+	for _, leg := range own {
+		for _, l := range likenesses {
+			d, seen := c.compare(l, leg, all)
+			if seen {
+				compared++
+			}
+			if d.mine == "" {
+				continue
+			}
+			odd = append(odd, d.String())
+			grave, majority = grave || l.grave, majority && d.majority
+			c.Row(l.name+" of "+leg.ID, d.mine, d.source)
+			c.Want("%s", d.theirs)
+			c.Fix(c.alignFix(l, leg.Leg, d.like[0].Leg)...)
+		}
+	}
+	switch {
+	case odd == nil && compared == 0 && transport == rdma.InfiniBand:
+		c.NotApplicable("InfiniBand's settings are the subnet manager's")
+	case odd == nil && compared == 0:
+		c.Unknown("cannot tell: none of the settings was seen on it and its siblings")
+		c.Fix(c.howToSee(fact.NotCollected)...)
+	case odd == nil:
+		c.Pass("%d settings as on its siblings", compared)
+	case grave && majority:
+		c.Fail("set otherwise than its siblings: %s", strings.Join(odd, "; "))
+	default:
+		c.Lower(SeverityWarning)
+		c.Warn("set otherwise than its siblings: %s", strings.Join(odd, "; "))
+	}
+}
+
+// difference is a setting that is not as on the siblings; mine is empty where
+// there is none.
+type difference struct {
+	name, mine, theirs, source string
+	like                       []Subject // the siblings with the commonest value
+	of                         int       // the NICs compared, this one among them
+	majority                   bool      // more than half have it
+}
+
+func (d difference) String() string {
+	return fmt.Sprintf("%s %s, while %d of %d have %s", d.name, d.mine, len(d.like), d.of, d.theirs)
+}
+
+// compare says how a setting differs from its commonest value, and whether it
+// could be compared. Of two values that are equally common the one on the first
+// NIC counts.
+func (c *Case) compare(l likeness, leg Subject, all []Subject) (d difference, seen bool) {
+	mine := l.of(&c.Machine.QoS, leg.Leg)
+	have := map[string][]Subject{}
+	var order []string
+	for _, s := range all {
+		v, ok := l.of(&c.Machine.QoS, s.Leg).Get()
+		if !ok {
+			continue
+		}
+		if have[v] == nil {
+			order = append(order, v)
+		}
+		have[v] = append(have[v], s)
+		d.of++
+	}
+	text, ok := mine.Get()
+	switch {
+	case len(order) == 0:
+		return d, false
+	case !ok && l.needed:
+		Need(c, l.name+" of "+leg.ID, mine, leg.Leg.NetDir)
+	case !ok:
+		return d, false
+	}
+	common := slices.MaxFunc(order, func(a, b string) int { return cmp.Compare(len(have[a]), len(have[b])) })
+	if common == text {
+		return d, d.of > 1
+	}
+	d.name, d.mine, d.theirs, d.source = l.name, text, common, c.source(mine.Source, leg.Leg.NetDir)
+	d.like, d.majority = have[common], 2*len(have[common]) > d.of
+	return d, true
+}

@@ -1,0 +1,91 @@
+package checks
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+// threeNICs has mlx5_0 to mlx5_2 below the GPU's switch, alike but for what
+// change does to the last one's settings.
+func threeNICs(change func(*qos.Port)) func(*topo.Machine) {
+	return func(m *topo.Machine) {
+		secondPort(func(*rdma.Device) {})(m)
+		d := m.RDMA.Devices[1]
+		const port, addr = "0000:02:03.0", "0000:08:00.0"
+		m.PCI = append(m.PCI, function(port, uplink, pci.ClassPCIBridge<<8, pci.PortDownstream),
+			function(addr, port, pci.ClassEthernet<<8, pci.PortEndpoint))
+		d.Name, d.Dir, d.PCI = "mlx5_2", "/sys/class/infiniband/mlx5_2", known(at(addr))
+		m.RDMA.Devices = append(m.RDMA.Devices, d)
+		m.QoS.Ports = append(m.QoS.Ports, goodLeg("mlx5_2", 1, "ens3", d.PCI))
+		change(&m.QoS.Ports[2])
+	}
+}
+
+func TestNICConsistency(t *testing.T) {
+	alike := func(*qos.Port) {}
+	runCases(t, "nic-consistency", []verdictCase{
+		{"alike", threeNICs(alike), "mlx5_2", Pass, "settings as on its siblings", ""},
+		{"PFC off", threeNICs(func(l *qos.Port) { l.DCB.PFC.V.Enabled = 0 }), "mlx5_2", Fail,
+			"PFC priority none, while 2 of 3 have priority 3", "sudo mlnx_qos -i ens3 --pfc 0,0,0,1,0,0,0,0"},
+		{"its siblings are not to blame", threeNICs(func(l *qos.Port) { l.DCB.PFC.V.Enabled = 0 }), "mlx5_1", Pass, "", ""},
+		{"PFC on where the others have none", all2(threeNICs(alike), func(m *topo.Machine) {
+			m.QoS.Ports[0].DCB.PFC.V.Enabled, m.QoS.Ports[1].DCB.PFC.V.Enabled = 0, 0
+		}), "mlx5_2", Fail, "PFC priority 3, while 2 of 3 have priority none", "sudo mlnx_qos -i ens3 --pfc 0,0,0,0,0,0,0,0"},
+		{"trust", threeNICs(func(l *qos.Port) { l.DCB.Trust.V = qos.TrustPCP }), "mlx5_2", Fail, "trust pcp, while 2 of 3 have dscp", "sudo mlnx_qos -i ens3 --trust dscp"},
+		{"DSCP map", threeNICs(func(l *qos.Port) { l.DCB.Apps.V = []qos.App{{Selector: qos.ByDSCP, Protocol: 26, Priority: 4}} }), "mlx5_2", Fail,
+			"DSCP map 26:4, while 2 of 3 have dscp>>3", "sudo mlnx_qos -i ens3 --dscp2prio set,26,3"},
+		{"forced traffic class", threeNICs(func(l *qos.Port) { l.ToS.Forced = fact.Of(160, "tc/1/traffic_class") }), "mlx5_2", Fail,
+			"160, 160, 160, while 2 of 3 have 106, 106, 106", ""},
+		{"no reaction point", threeNICs(func(l *qos.Port) { l.ECN.RP.V = 0 }), "mlx5_2", Fail, "ECN, reaction point none, while 2 of 3 have 0,1,2,3,4,5,6,7", "echo 1 | sudo tee"},
+		{"mark of CNPs", threeNICs(func(l *qos.Port) { l.ECN.CNPDSCP.V = 46 }), "mlx5_2", Fail, "DSCP of CNPs 46, while 2 of 3 have 48", "echo 48 | sudo tee /sys/class/net/ens3/ecn/roce_np/cnp_dscp"},
+		{"global pause", threeNICs(func(l *qos.Port) { l.Pause.RX.V = true }), "mlx5_2", Fail, "global pause, obeyed yes", "sudo ethtool -A ens3 autoneg off rx off tx off"},
+		{"FEC alone", all2(threeNICs(alike), func(m *topo.Machine) {
+			for i := range m.QoS.Ports {
+				m.QoS.Ports[i].FEC.Active = known([]string{"RS", "RS", "None"}[i])
+			}
+		}), "mlx5_2", Warn, "forward error correction None, while 2 of 3 have RS", ""},
+		{"one and one", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { m.QoS.Ports[1].DCB.PFC.V.Enabled = 0 }), "mlx5_1", Warn, "while 1 of 2 have priority 3", ""},
+		{"its own not seen", threeNICs(func(l *qos.Port) { denied(&l.DCB.PFC) }), "mlx5_2", Unknown, "PFC of mlx5_2/1 may not be read", ""},
+		{"nobody's seen", all2(threeNICs(alike), func(m *topo.Machine) {
+			m.QoS = qos.Facts{}
+			for i := range m.RDMA.Devices {
+				m.RDMA.Devices[i].Ports[0].Number = 1
+			}
+		}), "mlx5_2", Unknown, "none of the settings", ""},
+		{"alone", nil, "mlx5_0", NotApplicable, "the only NIC", ""},
+		{"another model", secondPort(func(d *rdma.Device) { d.Model.V.Name = "ConnectX-6 Dx" }), "mlx5_1", NotApplicable, "the only NIC", ""},
+		{"EFA", transport(rdma.EFA), "mlx5_0", NotApplicable, "EFA", ""},
+	})
+}
+
+// Eight NICs, one of them set otherwise: that one is named, with the majority
+// and the command that mends it, and no other.
+func TestOneOfEight(t *testing.T) {
+	m := hgxH100(t)
+	for i := range m.QoS.Ports {
+		if l := &m.QoS.Ports[i]; l.Device == "mlx5_5" {
+			l.DCB.PFC.V.Enabled = 1 << 5
+			l.DCB.Buffer.V.Priority = [8]int{5: 1}
+		}
+	}
+	o := mustRun(t, m, Options{})
+	var named []string
+	for _, f := range o.Findings {
+		if !troubled(f) {
+			continue
+		}
+		named = append(named, f.Check+" "+f.Subject)
+		if f.Check == "nic-consistency" && (!strings.Contains(f.Message, "PFC priority 5, while 7 of 8 have priority 3") || f.Fix[0] != "sudo mlnx_qos -i eth5 --pfc 0,0,0,1,0,0,0,0") {
+			t.Errorf("%s: %q", f.Message, f.Fix)
+		}
+	}
+	if got := strings.Join(named, ", "); got != "roce-tos mlx5_5/1, nic-consistency mlx5_5" || o.ExitCode != 1 {
+		t.Errorf("%s; exit code %d", got, o.ExitCode)
+	}
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+type compareOptions struct {
+	perfClientOptions      // of which a loopback uses IO, Output, Plan and PeerDevice
+	Loopback          bool // both ends on this node
+	PeerCPU, PeerPort int  // of a loopback
+	Rounds            int  // of each route
+}
+
+const (
+	// So few sizes that a comparison takes a minute or two.
+	compareSizes     = "4K,64K,256K,1M,4M,16M"
+	compareRoutes    = "direct,staged,tcp"
+	compareRounds    = 3
+	compareDuration  = time.Second
+	maxCompareRounds = 100
+)
+
+func newPerfCompareCommand(s *streams, runF func(context.Context, *compareOptions) error) *cobra.Command {
+	opts := &compareOptions{}
+	opts.IO = s
+	cmd := &cobra.Command{
+		Use:   "compare HOST[:PORT]",
+		Short: "Compare GPUDirect RDMA with staging in host memory and with TCP",
+		Long: `compare moves the same data by three routes, in turns, and shows what each costs:
+direct, RDMA on the memory itself, which is GPUDirect RDMA where it is a GPU's; staged,
+copied to pinned host memory, by RDMA from there to there, and copied again, in chunks that
+are all under way at the same time, as NCCL does without GPUDirect RDMA; and tcp, the same
+over a TCP connection between the addresses of the NICs' network interfaces. A route that
+fails leaves the others as they are. The other end is 'gdrcheck perf server'.`,
+		Example: `  gdrcheck perf compare 10.0.0.1 --token-file /shared/perf.token --dev mlx5_0
+  gdrcheck perf compare loopback --dev mlx5_0 --peer-dev mlx5_1
+  gdrcheck perf compare loopback --dev mlx5_0 --size 64K:16M --rounds 5 -o json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("compare wants the server's address, or loopback, as in gdrcheck perf compare loopback --dev mlx5_0")
+			}
+			opts.Server = args[0]
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Wait <= 0 {
+				return usagef("--wait %s: want a time above zero, as in --wait 10s", opts.Wait)
+			}
+			return opts.start(cmd, runF)
+		},
+	}
+	addCompareFlags(cmd, opts)
+	f := cmd.Flags()
+	f.StringVar(&opts.TokenFile, "token-file", "", "read the server's token from `FILE` (-: standard input)")
+	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the server's RDMA `DEVICE`, or DEVICE/PORT (default: the server chooses)")
+	f.DurationVar(&opts.Wait, "wait", connectWait, "for a server that is not there yet")
+	cmd.AddCommand(newPerfCompareLoopbackCommand(s, runF))
+	return cmd
+}
+
+func newPerfCompareLoopbackCommand(s *streams, runF func(context.Context, *compareOptions) error) *cobra.Command {
+	opts := &compareOptions{Loopback: true}
+	opts.IO = s
+	cmd := &cobra.Command{
+		Use:   "loopback --dev DEVICE [--peer-dev DEVICE]",
+		Short: "Compare between two ports of this node, or a port and itself",
+		Long: `loopback runs both ends on this node. The TCP connection between two addresses of one node
+stays within its kernel, and touches no NIC: the table says which interface carried it.`,
+		Example: `  gdrcheck perf compare loopback --dev mlx5_0
+  gdrcheck perf compare loopback --dev mlx5_0 --peer-dev mlx5_1 --measure bandwidth`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Plan.Local.Device == "" {
+				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
+			}
+			return opts.start(cmd, runF)
+		},
+	}
+	addCompareFlags(cmd, opts)
+	f := cmd.Flags()
+	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
+	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
+	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same, or the first active one of --peer-dev)")
+	return cmd
+}
+
+func addCompareFlags(cmd *cobra.Command, o *compareOptions) {
+	addOutputFlag(cmd, &o.Output, "table", "json")
+	addPlanFlags(cmd, &o.Plan)
+	f := cmd.Flags()
+	f.IntVar(&o.Rounds, "rounds", compareRounds, "how often each route is measured; medians are compared")
+	for name, value := range map[string]string{"size": compareSizes, "route": compareRoutes} {
+		flag := f.Lookup(name)
+		_ = flag.Value.Set(value)
+		flag.DefValue = value
+	}
+	f.Lookup("duration").DefValue = compareDuration.String()
+	for _, name := range notCompared {
+		_ = f.MarkHidden(name)
+	}
+}
+
+// notCompared are flags of what not all routes can do.
+var notCompared = []string{"op", "transport", "events", "bidirectional", "post-list"}
+
+// start checks what was given and measures.
+func (o *compareOptions) start(cmd *cobra.Command, runF func(context.Context, *compareOptions) error) error {
+	f := cmd.Flags()
+	for _, name := range notCompared {
+		if f.Changed(name) {
+			return usagef("--%s is not for compare: what is compared are writes, one way, over a reliable connection", name)
+		}
+	}
+	if o.Rounds < 1 || o.Rounds > maxCompareRounds {
+		return usagef("--rounds %d: want 1 to %d", o.Rounds, maxCompareRounds)
+	}
+	if !f.Changed("duration") && !f.Changed("count") {
+		_ = f.Set("duration", compareDuration.String())
+	}
+	// A write that the receiver is told of, since it may not poll a GPU's memory.
+	o.Plan.ops = []string{string(perftest.WriteImm)}
+	if err := o.Plan.validate(cmd); err != nil {
+		return err
+	}
+	for i := range o.Plan.Plans { // a bandwidth test has its completions
+		if p := &o.Plan.Plans[i]; p.Measure == perftest.Bandwidth {
+			p.Operation = perftest.Write
+		}
+	}
+	if runF != nil {
+		return runF(cmd.Context(), o)
+	}
+	return compareRun(cmd.Context(), o)
+}
+
+func compareRun(ctx context.Context, o *compareOptions) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	at := time.Now().UTC()
+	measure, end, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	var results []*perftest.Result
+	failed := map[string]bool{} // routes that are not tried again
+	for round := range o.Rounds {
+		for _, p := range turns(o.Plan.Plans, round) {
+			key := string(p.Route) + string(p.Measure)
+			if failed[key] {
+				continue
+			}
+			p.Seed += uint64(round) // what an earlier round left is wrong
+			r, err := measure(p)
+			if err != nil {
+				return err
+			}
+			failed[key] = r.Failure != nil
+			results = append(results, r)
+		}
+	}
+	end() // before the rest: a server has others to serve
+	return writePerf(ctx, o.IO, &o.Output, results, at)
+}
+
+// turns has the routes in another order in each round, so that none is always
+// behind the same one.
+func turns(plans []perftest.Plan, round int) []perftest.Plan {
+	n := len(plans)
+	return slices.Concat(plans[round%n:], plans[:round%n])
+}
+
+type measurer func(perftest.Plan) (*perftest.Result, error)
+
+// connect readies the other end.
+func (o *compareOptions) connect(ctx context.Context) (measurer, func(), error) {
+	if o.Loopback {
+		l := &loopbackOptions{IO: o.IO, Plan: o.Plan, PeerDevice: o.PeerDevice, PeerPort: o.PeerPort, PeerCPU: o.PeerCPU}
+		a, b, err := l.ends(ctx)
+		return func(p perftest.Plan) (*perftest.Result, error) { return measureLoopback(ctx, o.IO, p, a, b) }, func() {}, err
+	}
+	token, err := readToken(o.IO, o.TokenFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	local, err := o.Plan.place(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := perftest.Connect(ctx, withPort(o.Server), token, perf.end(perftest.Timing{}), o.Wait)
+	if err != nil {
+		return nil, nil, interrupted(ctx, err)
+	}
+	return func(p perftest.Plan) (*perftest.Result, error) {
+		r, err := o.measure(s, &p, local)
+		if err != nil {
+			return r, interrupted(ctx, err)
+		}
+		return r, nil
+	}, func() { _ = s.Close() }, nil
+}

@@ -1,0 +1,26 @@
+
+# Comparisons of the routes, alone and through a server, and one whose data
+# connection a firewall stops. Sizes and times are small: an emulated processor
+# moves all of it.
+common="--footprint 4M --depth 16 --warm-up 4 --idle 20s"
+save loopback /tmp/gdrcheck perf compare loopback --dev rxe0 --peer-dev rxe1 $common --rounds 2 \
+  --size 4K,64K,1M --duration 2s --measure bandwidth -o json -o table=$out/loopback.table
+save latency /tmp/gdrcheck perf compare loopback --dev rxe0 --peer-dev rxe1 $common --rounds 2 \
+  --size 64,64K,1M --count 50 --measure latency -o json -o table=$out/latency.table
+save odd /tmp/gdrcheck perf loopback --dev rxe0 --peer-dev rxe1 $common --bidirectional --chunk 12K --chunks 3 \
+  --size 1,12K,100001 --count 30 --measure bandwidth --route staged,tcp -o json
+
+/tmp/gdrcheck perf server --dev rxe1 --listen 10.0.0.2 --token-file /tmp/token >$out/server 2>$out/server.err &
+server=$!
+until [ -s /tmp/token ]; do sleep 0.2; done
+save session /tmp/gdrcheck perf compare 10.0.0.2 --token-file /tmp/token --dev rxe0 $common --rounds 1 \
+  --size 64K,1M --duration 2s -o json
+# Nothing but the control connection and RDMA passes: there is no route for
+# what goes to a port that the kernel handed out.
+/usr/bin/ip rule add pref 1 to 10.0.0.2 ipproto tcp dport 32768-60999 unreachable >$out/rules 2>&1
+/usr/bin/ip rule >>$out/rules
+save stopped /tmp/gdrcheck perf compare 10.0.0.2 --token-file /tmp/token --dev rxe0 $common --rounds 2 \
+  --size 64K --duration 1s --measure bandwidth -o json
+kill $server
+wait $server
+true

@@ -1,0 +1,185 @@
+package perftest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// MaxRails is the most ports that a node is measured on at the same time.
+const MaxRails = 1024
+
+// Rail is a port that a node has for RDMA between nodes.
+type Rail struct {
+	Device    string `json:"device"`
+	Port      int    `json:"port"`
+	LinkLayer string `json:"link_layer,omitempty"` // InfiniBand, Ethernet
+	// Down says why nothing can be measured on it: "DOWN". Empty: it is active.
+	Down string `json:"down,omitempty"`
+	// Subnets are the networks that its interface is in, as "10.1.0.0/24".
+	Subnets []string `json:"subnets,omitempty"`
+	// Software: the CPU moves the data.
+	Software bool `json:"software,omitempty"`
+}
+
+// Name is the port as "mlx5_0/1".
+func (r Rail) Name() string { return fmt.Sprintf("%s/%d", r.Device, r.Port) }
+
+// Match says how the two ends of a rail were found to belong together.
+type Match string
+
+// Matches, surest first.
+const (
+	MatchName   Match = "name"   // the same device and port
+	MatchSubnet Match = "subnet" // the only one with an address in the same network
+	MatchOrder  Match = "order"  // the next one on both sides
+)
+
+// RailPair is a rail of this node and the one of the other node that it is
+// measured with.
+type RailPair struct {
+	Rail string `json:"rail"`           // this node's, "mlx5_0/1"; empty: only the other node has one
+	Peer string `json:"peer,omitempty"` // the other node's
+	By   Match  `json:"by,omitempty"`
+	// NotMeasured says why nothing was measured; empty: see the results.
+	NotMeasured string `json:"not_measured,omitempty"`
+}
+
+// MatchRails finds the peer of each rail: the port of the same name, unless that
+// is in another network while one of ours is there; else the only one in the
+// same network; else the next one in order. Ports of different link layers
+// never match. What has no peer, or is down at an end, is returned too, in the
+// order of ours, the other node's spare ones last.
+func MatchRails(ours, theirs []Rail) []RailPair {
+	m := matching{ours: ours, theirs: theirs, peer: make([]int, len(ours)), by: make([]Match, len(ours)), taken: make([]bool, len(theirs))}
+	for i := range m.peer {
+		m.peer[i] = -1
+	}
+	m.byName()
+	m.bySubnet()
+	m.byOrder()
+	return m.pairs()
+}
+
+type matching struct {
+	ours, theirs []Rail
+	peer         []int // index into theirs; -1: none
+	by           []Match
+	taken        []bool
+}
+
+func (m *matching) take(i, j int, by Match) { m.peer[i], m.by[i], m.taken[j] = j, by, true }
+
+// open lists the peers that rail i could still have.
+func (m *matching) open(i int, fits func(a, b Rail) bool) []int {
+	var out []int
+	for j, b := range m.theirs {
+		if !m.taken[j] && m.ours[i].LinkLayer == b.LinkLayer && fits(m.ours[i], b) {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+func (m *matching) byName() {
+	for i, a := range m.ours {
+		for _, j := range m.open(i, func(a, b Rail) bool { return a.Name() == b.Name() }) {
+			elsewhere := len(a.Subnets) > 0 && len(m.theirs[j].Subnets) > 0 && !sameSubnet(a, m.theirs[j]) && len(m.open(i, sameSubnet)) > 0
+			if !elsewhere {
+				m.take(i, j, MatchName)
+			}
+		}
+	}
+}
+
+func (m *matching) bySubnet() {
+	for i := range m.ours {
+		if m.peer[i] >= 0 {
+			continue
+		}
+		if list := m.open(i, sameSubnet); len(list) == 1 {
+			m.take(i, list[0], MatchSubnet)
+		}
+	}
+}
+
+func (m *matching) byOrder() {
+	for i := range m.ours {
+		if m.peer[i] >= 0 {
+			continue
+		}
+		if list := m.open(i, func(a, b Rail) bool { return a.Down == "" && b.Down == "" }); len(list) > 0 {
+			m.take(i, list[0], MatchOrder)
+		}
+	}
+}
+
+func sameSubnet(a, b Rail) bool {
+	return slices.ContainsFunc(a.Subnets, func(s string) bool { return slices.Contains(b.Subnets, s) })
+}
+
+func (m *matching) pairs() []RailPair {
+	var out []RailPair
+	for i, a := range m.ours {
+		p := RailPair{Rail: a.Name(), By: m.by[i]}
+		switch j := m.peer[i]; {
+		case j < 0 && a.Down != "":
+			p.NotMeasured = fmt.Sprintf("%s is %s", a.Name(), a.Down)
+		case j < 0:
+			p.NotMeasured = "the other node has no port left for it"
+		default:
+			b := m.theirs[j]
+			p.Peer = b.Name()
+			var down []string
+			if a.Down != "" {
+				down = append(down, fmt.Sprintf("%s is %s here", a.Name(), a.Down))
+			}
+			if b.Down != "" {
+				down = append(down, fmt.Sprintf("%s is %s on the other node", b.Name(), b.Down))
+			}
+			p.NotMeasured = strings.Join(down, "; ")
+		}
+		out = append(out, p)
+	}
+	for j, b := range m.theirs {
+		if !m.taken[j] {
+			out = append(out, RailPair{Peer: b.Name(), NotMeasured: "this node has no port left for it"})
+		}
+	}
+	return out
+}
+
+// check says what is out of bounds in a list of rails.
+func (l *railList) check() error {
+	if len(l.Rails) > MaxRails {
+		return fmt.Errorf("%d rails", len(l.Rails))
+	}
+	seen := map[string]bool{}
+	for _, r := range l.Rails {
+		if r.Device == "" || r.Port < 1 || seen[r.Name()] {
+			return fmt.Errorf("no rail: %q", r.Name())
+		}
+		seen[r.Name()] = true
+		if len(r.Subnets) > maxTexts {
+			return fmt.Errorf("%d networks", len(r.Subnets))
+		}
+		for _, s := range r.Subnets {
+			if _, err := netip.ParsePrefix(s); err != nil {
+				return fmt.Errorf("network %q", s)
+			}
+		}
+		if err := short(r.Device, r.LinkLayer, r.Down); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// railList answers the question for a node's rails.
+type railList struct {
+	Rails []Rail `json:"rails"`
+}
+
+var errNoRails = errors.New("this end does not tell its rails")

@@ -1,0 +1,151 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+// comparisons draws routes side by side.
+func (p *page) comparisons(doc *Perf) {
+	for i, c := range doc.Comparisons {
+		if i == 0 {
+			p.perfEnd("from ", doc.Results[0].Initiator)
+			p.perfEnd("to   ", doc.Results[0].Responder)
+		}
+		p.blank()
+		p.comparison(c)
+	}
+}
+
+func (p *page) comparison(c *perftest.Comparison) {
+	unit := map[perftest.Measure]string{perftest.Bandwidth: "Gb/s", perftest.Latency: "us"}[c.Measure]
+	p.line(p.paint(bold, fmt.Sprintf("%s in %s by route, median of %d", c.Measure, unit, c.Rounds)))
+	if c.Note != "" {
+		p.para("  note ", c.Note)
+	}
+	g := grid{head: []string{"bytes"}, indent: 2}
+	routes := comparedRoutes(c)
+	for _, r := range routes {
+		g.head = append(g.head, string(r))
+	}
+	for _, r := range routes[1:] {
+		g.head = append(g.head, "vs "+string(r))
+	}
+	if c.Measure == perftest.Bandwidth {
+		for _, r := range routes {
+			g.head = append(g.head, "CPU s/GB "+string(r))
+		}
+	}
+	for _, s := range c.Sizes {
+		g.add(comparedRow(c.Measure, routes, s)...)
+	}
+	p.table(g)
+	p.para("  ", hostTraffic(c, routes))
+	if text := crossoverText(c); text != "" {
+		p.para("  ", text)
+	}
+	for _, r := range routes {
+		for _, f := range c.Failures[r] {
+			p.para("  "+p.mark(checks.Fail)+" ", fmt.Sprintf("%s: %s", r, f))
+		}
+	}
+}
+
+// comparedRoutes are those with a figure or a failure.
+func comparedRoutes(c *perftest.Comparison) []perftest.Route {
+	var out []perftest.Route
+	for _, r := range perftest.Routes {
+		seen := len(c.Failures[r]) > 0
+		for _, s := range c.Sizes {
+			_, ok := s.Routes[r]
+			seen = seen || ok
+		}
+		if seen {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func comparedRow(m perftest.Measure, routes []perftest.Route, s perftest.ComparedSize) []string {
+	row := []string{fmt.Sprint(s.SizeBytes)}
+	var speedUps, cpu []string
+	for i, r := range routes {
+		f, ok := s.Routes[r]
+		figure, used, times := "-", "-", "-"
+		if ok {
+			used = fmt.Sprintf("%.3f", f.CPUNsPerByte)
+			if figure = rate(f.BytesPerSec); m == perftest.Latency {
+				figure = us(f.LatencyNs)
+			}
+		}
+		if v := s.SpeedUp[r]; v > 0 {
+			times = fmt.Sprintf("%.2fx", v)
+		}
+		row, cpu = append(row, figure), append(cpu, used)
+		if i > 0 {
+			speedUps = append(speedUps, times)
+		}
+	}
+	row = append(row, speedUps...)
+	if m == perftest.Bandwidth {
+		row = append(row, cpu...)
+	}
+	return row
+}
+
+// hostTraffic says what each route costs the host's memory, and where TCP went.
+func hostTraffic(c *perftest.Comparison, routes []perftest.Route) string {
+	var parts []string
+	path := ""
+	for _, r := range routes {
+		for _, s := range c.Sizes {
+			if f, ok := s.Routes[r]; ok {
+				parts = append(parts, fmt.Sprintf("%s %.0f", r, f.HostBytesPerByte))
+				if r == perftest.RouteTCP {
+					path = f.Path
+				}
+				break
+			}
+		}
+	}
+	text := "times that a byte crosses host memory from GPU to GPU, both nodes together, computed: " + strings.Join(parts, ", ")
+	switch path {
+	case "":
+	case "lo":
+		text += "; the TCP connection stayed within this node's kernel (lo), and no NIC carried it"
+	default:
+		text += "; the TCP connection went by " + path
+	}
+	return text
+}
+
+func crossoverText(c *perftest.Comparison) string {
+	n := len(c.Sizes)
+	if n == 0 || c.Sizes[n-1].SpeedUp[perftest.RouteStaged] == 0 {
+		return ""
+	}
+	switch {
+	case c.CrossoverBytes == 0:
+		return "direct is not better than staged, not even for the largest messages"
+	case c.CrossoverBytes == c.Sizes[0].SizeBytes:
+		return "direct is better than staged at all sizes measured"
+	}
+	return fmt.Sprintf("direct is better than staged from %d bytes on", c.CrossoverBytes)
+}
+
+// routeTitle says in a line what a plan measures that goes through host memory.
+func routeTitle(p *perftest.Plan) string {
+	route := map[perftest.Route]string{
+		perftest.RouteStaged: "through pinned host memory", perftest.RouteTCP: "through pinned host memory and TCP",
+		perftest.RouteCopy: "of copies with pinned host memory",
+	}[p.Route]
+	text := fmt.Sprintf("%s %s, %d chunks of %d bytes", p.Measure, route, p.Chunks, p.ChunkBytes)
+	if p.Bidirectional {
+		text += ", both directions"
+	}
+	return text
+}
