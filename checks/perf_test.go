@@ -99,6 +99,18 @@ func TestPerfChecks(t *testing.T) {
 		{"a read takes longer", latency(perftest.Read, 4400), nil, "perf-latency", Pass, "4.40 us"},
 		{"slow read", latency(perftest.Read, 4600), nil, "perf-latency", Warn, "4.60 us"},
 		{"large messages", latency(perftest.Send, 9000), func(r *perftest.Result) { r.Steps[0].SizeBytes = 65536 }, "perf-latency", Info, "no threshold"},
+		{"as quick as may be", latency(perftest.Write, 2500), nil, "perf-latency", Pass, "2.50 us"},
+		{"as slow as may be", latency(perftest.Write, 5000), nil, "perf-latency", Warn, "5.00 us"},
+		{"the largest of the small", latency(perftest.Write, 1500), func(r *perftest.Result) { r.Steps[0].SizeBytes = 64 }, "perf-latency", Pass, ""},
+		{"the smallest size counts", latency(perftest.Write, 1500), func(r *perftest.Result) {
+			large := perftest.Step{SizeBytes: 64, Latency: &perftest.LatencyDist{MeanNs: 9000}}
+			r.Steps = []perftest.Step{large, r.Steps[0], large}
+		}, "perf-latency", Pass, "1.50 us"},
+		{"no latency measured", latency(perftest.Write, 1500), func(r *perftest.Result) { r.Steps[0].Latency = nil }, "perf-latency", Unknown, "nothing was measured"},
+		{"no step of a latency", latency(perftest.Write, 1500), func(r *perftest.Result) { r.Steps = nil }, "perf-latency", Unknown, "nothing was measured"},
+		{"no rate measured", ndr(392), func(r *perftest.Result) { r.Steps[0].Forward = nil }, "perf-bandwidth", Unknown, "nothing was measured"},
+		{"no step", ndr(392), func(r *perftest.Result) { r.Steps = nil }, "perf-bandwidth", Unknown, "nothing was measured"},
+		{"both directions", ndr(392), func(r *perftest.Result) { r.Plan.Bidirectional = true }, "perf-bandwidth", Pass, "in each direction"},
 		{"failed latency", latency(perftest.Send, 1), broken, "perf-latency", Blocked, "perf-data"},
 
 		{"set up", ndr(1), nil, "perf-setup", Pass, "opened and connected"},
@@ -152,6 +164,75 @@ func TestNoMeasurements(t *testing.T) {
 	for _, f := range o.Findings {
 		if strings.HasPrefix(f.Check, "perf-") {
 			t.Errorf("%s: %s", f.Check, f.Message)
+		}
+	}
+}
+
+func TestPerfPriority(t *testing.T) {
+	carried := func(initiator, responder []perftest.PriorityBytes, signs ...qos.Sign) func(*perftest.Result) {
+		return func(r *perftest.Result) {
+			r.Counters = map[perftest.Side]perftest.SideCounters{perftest.Initiator: {Priorities: initiator}, perftest.Responder: {Priorities: responder}}
+			for _, s := range signs {
+				c := r.Counters[perftest.Responder]
+				c.Moved = append(c.Moved, perftest.CounterDelta{Name: "x", Sign: s, Counted: "x", Delta: 1})
+				r.Counters[perftest.Responder] = c
+			}
+		}
+	}
+	on := func(priority int, sent, received uint64) []perftest.PriorityBytes {
+		return []perftest.PriorityBytes{{Priority: 0, Sent: 2 << 20, Received: 1 << 20}, {Priority: priority, Sent: sent, Received: received}}
+	}
+	const gib = 1 << 30
+	for _, tc := range []struct {
+		name   string
+		change func(*perftest.Result)
+		want   Verdict
+		say    string
+	}{
+		{"one priority", carried(on(3, 9*gib, 1<<22), on(3, 1<<22, 9*gib)), Pass, "priority 3; flow control (pauses) not exercised, congestion control (ECN, CNP) not exercised"},
+		{"under load", carried(on(3, 9*gib, 0), on(3, 0, 9*gib), qos.SignPause, qos.SignCongestion), Pass, "flow control (pauses) acted, congestion control (ECN, CNP) acted"},
+		{"received on another", carried(on(3, 9*gib, 0), on(1, 0, 9*gib)), Warn, "sent on priority 3 and received on 1"},
+		{"a read goes the other way", func(r *perftest.Result) {
+			r.Plan.Operation = perftest.Read
+			carried(on(3, 1<<22, 9*gib), on(3, 9*gib, 1<<22))(r)
+		}, Pass, "priority 3"},
+		{"a loopback within the NIC", carried([]perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}, []perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}), Info, "not exercised"},
+		{"one end does not count", carried(on(3, 9*gib, 0), nil), Pass, "priority 3"},
+		{"neither counts", carried(nil, nil), NotApplicable, "neither"},
+		{"simulated", func(r *perftest.Result) { r.Simulated = true }, Info, "simulated"},
+	} {
+		r := ndr(380)
+		tc.change(r)
+		n, err := NewNode(goodNode(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Results = []*perftest.Result{r}
+		f := runCheck(n, &perfPriority, nil)[0]
+		if f.Verdict != tc.want || !strings.Contains(f.Message, tc.say) {
+			t.Errorf("%s: %s %s", tc.name, f.Verdict, f.Message)
+		}
+		checkFinding(t, f)
+	}
+}
+
+// A figure below what both ends carry is sure; where one limit is not known, it is not.
+func TestLowBandwidthIsSure(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*perftest.Result)
+		unsure bool
+	}{
+		"all limits known": {func(*perftest.Result) {}, false},
+		"a path not known": {limit(perftest.Responder, func(l *perftest.Limits) { l.PCIeBytesPerSec = 0 }), true},
+	} {
+		r := ndr(350)
+		tt.change(r)
+		o, err := Run(&topo.Machine{}, Options{Only: []string{"perf-bandwidth"}, Results: []*perftest.Result{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := o.Findings[0]; f.Verdict != Warn || (f.Unsure != "") != tt.unsure {
+			t.Errorf("%s: %s, unsure %q", name, f.Verdict, f.Unsure)
 		}
 	}
 }

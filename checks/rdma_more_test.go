@@ -133,11 +133,12 @@ func TestRDMALinkLayer(t *testing.T) {
 	odd := secondPort(func(d *rdma.Device) { d.Transport.V = rdma.InfiniBand })
 	runCases(t, "rdma-link-layer", []verdictCase{
 		{"alike", secondPort(func(*rdma.Device) {}), "node", Pass, "2 alike", ""},
-		{"one of a model is Ethernet", all2(odd, func(m *topo.Machine) {
+		{"one of a model is Ethernet", all2(odd, thirdNIC, func(m *topo.Machine) {
 			nic(m).Transport.V = rdma.InfiniBand
 			m.RDMA.Devices[1].Transport.V = rdma.RoCE
-		}), "node", Warn, "mlx5_1 is Ethernet, 1 others are not", "mlxconfig -d 0000:07:00.0 set LINK_TYPE_P1=IB"},
-		{"of different models", secondPort(func(d *rdma.Device) { d.Transport.V, d.BoardID.V = rdma.InfiniBand, "MT_9" }), "node", Warn, "mixed", "NCCL_IB_HCA=="},
+			m.RDMA.Devices[2].Transport.V = rdma.InfiniBand
+		}), "node", Warn, "mlx5_1 is Ethernet, 2 others are not", "mlxconfig -d 0000:07:00.0 set LINK_TYPE_P1=IB"},
+		{"of different models", secondPort(func(d *rdma.Device) { d.Transport.V, d.BoardID.V = rdma.InfiniBand, "MT_9" }), "node", Warn, "mixed: mlx5_0 is Ethernet, 1 others are not", "NCCL_IB_HCA=="},
 		{"storage is not asked", secondNIC(func(d *rdma.Device) {
 			d.Transport.V, d.Model.V = rdma.InfiniBand, rdma.Model{Name: "ConnectX-6 Lx", MaxGbps: 50, GPUDirect: "dmabuf+peermem"}
 		}), "node", NotApplicable, "fewer than two", ""},
@@ -204,6 +205,10 @@ func TestRDMALinkErrors(t *testing.T) {
 	runCases(t, "rdma-link-errors", []verdictCase{
 		{"none", clean, "mlx5_0/1", Pass, "no errors", ""},
 		{"link lost", all2(clean, count("symbol_error", known(uint64(12)))), "mlx5_0/1", Info, "symbol_error 12", ""},
+		{"lost once, at boot", count("link_downed", known(uint64(1))), "mlx5_0/1", Pass, "", ""},
+		{"lost as the interface counts it", all2(clean, func(m *topo.Machine) {
+			leg(m).Stats = fact.Of([]qos.Stat{{Name: "rx_crc_errors_phy", Value: 6}, {Name: "rx_prio3_bytes", Value: 9}}, "ethtool:GSTATS")
+		}), "mlx5_0/1", Info, "rx_crc_errors_phy 6", ""},
 		{"lost so often that the counter is full", all2(clean, func(m *topo.Machine) { port(m).Counters[0].Value.V = 255 }), "mlx5_0/1", Info, "link_downed 255 or more", ""},
 		{"traffic is no error", all2(clean, count("port_xmit_data", known(uint64(12)))), "mlx5_0/1", Pass, "", ""},
 		{"not kept", count("link_downed", fact.Missing[uint64](fact.Unsupported, "counters/link_downed", "no")), "mlx5_0/1", NotApplicable, "", ""},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/worker"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -22,8 +24,10 @@ type perfBackend struct {
 	newEngine func() perftest.Engine
 	// collect reads the machine: devices are looked for in it, and results
 	// judged against it. machine keeps it for a moment.
-	collect   func(ctx context.Context) (*topo.Machine, error)
-	read      func(ctx context.Context, device string, port int) []rdma.Counter
+	collect func(ctx context.Context) (*topo.Machine, error)
+	read    func(ctx context.Context, device string, port int, netdevs []string) []rdma.Counter
+	// subnets are the networks of each network interface.
+	subnets   func(ctx context.Context) map[string][]netip.Prefix
 	simulated bool
 
 	mu   sync.Mutex
@@ -39,12 +43,19 @@ var perf = &perfBackend{
 		m, _, err := o.machine(ctx, collect.Topology())
 		return m, err
 	},
-	read: func(ctx context.Context, device string, port int) []rdma.Counter {
+	read: func(ctx context.Context, device string, port int, netdevs []string) []rdma.Counter {
 		src, err := (&sourceOptions{}).open()
 		if err != nil {
 			return nil
 		}
-		return rdma.ReadCounters(ctx, src, device, port)
+		return qos.ReadCounters(ctx, src, device, port, netdevs)
+	},
+	subnets: func(context.Context) map[string][]netip.Prefix {
+		src, err := (&sourceOptions{}).open()
+		if err != nil {
+			return nil
+		}
+		return rdma.Subnets(src)
 	},
 }
 
@@ -73,7 +84,7 @@ func (b *perfBackend) refresh(ctx context.Context) (*topo.Machine, error) {
 
 func (b *perfBackend) end(t perftest.Timing) perftest.End {
 	return perftest.End{
-		NewEngine: b.newEngine, Counters: b.counters, Limits: b.limits,
+		NewEngine: b.newEngine, Counters: b.counters, Limits: b.limits, Rails: b.rails,
 		Version: readBuildInfo().Version, Simulated: b.simulated, Timing: t,
 	}
 }
@@ -102,9 +113,23 @@ func (b *perfBackend) limits(ctx context.Context, l perftest.Local) perftest.Lim
 	return out
 }
 
-// counters reads those of a port and of its NIC.
+// counters reads those of a port, of its NIC and of its network interfaces.
 func (b *perfBackend) counters(ctx context.Context, l perftest.Local) []rdma.Counter {
-	return b.read(ctx, l.Device, l.Port)
+	b.mu.Lock()
+	m := b.last // of however long ago: a port keeps its interfaces
+	b.mu.Unlock()
+	var netdevs []string
+	if m != nil {
+		for i := range m.RDMA.Devices {
+			d := &m.RDMA.Devices[i]
+			for j := range d.Ports {
+				if d.Name == l.Device && d.Ports[j].Number == l.Port {
+					netdevs = qos.NetDevs(&m.RDMA, &d.Ports[j])
+				}
+			}
+		}
+	}
+	return b.read(ctx, l.Device, l.Port, netdevs)
 }
 
 // device finds what a name means: "mlx5_0", "mlx5_0/2", or where it is empty
@@ -142,7 +167,7 @@ func chooseDevice(m *topo.Machine, name string) (perftest.Local, error) {
 			continue
 		}
 		for _, p := range d.Ports {
-			if port != 0 && p.Number != port || port == 0 && p.State.Or("") != "ACTIVE" {
+			if port != 0 && p.Number != port || port == 0 && p.State.Or("") != portActive {
 				continue
 			}
 			l := perftest.NewLocal(d.Name)
@@ -196,6 +221,9 @@ func byUse(m *topo.Machine) []*rdma.Device {
 	slices.SortStableFunc(list, func(a, b *rdma.Device) int { return rank[a] - rank[b] })
 	return list
 }
+
+// portActive is the state of a port that carries traffic, as sysfs has it.
+const portActive = "ACTIVE"
 
 // connectWait is how long a client waits for a server that is not there yet.
 const connectWait = 10 * time.Second

@@ -90,7 +90,7 @@ func rdmaCountersRun(ctx context.Context, opts *rdmaCountersOptions) error {
 	if opts.Watch > 0 {
 		return watchCounters(ctx, opts, m, doc)
 	}
-	for _, p := range portsOf(m) {
+	for _, p := range watchedPorts(m) {
 		list, reason := qos.Totals(p.counters)
 		doc.Ports = append(doc.Ports, counterPort(p, list, reason))
 	}
@@ -101,14 +101,17 @@ func rdmaCountersRun(ctx context.Context, opts *rdmaCountersOptions) error {
 type watchedPort struct {
 	device   string
 	number   int
+	netdevs  []string
 	counters []rdma.Counter
 }
 
-func portsOf(m *topo.Machine) []watchedPort {
+func watchedPorts(m *topo.Machine) []watchedPort {
 	var out []watchedPort
-	for _, d := range m.RDMA.Devices {
-		for _, p := range d.Ports {
-			out = append(out, watchedPort{d.Name, p.Number, append(append([]rdma.Counter{}, d.HWCounters...), p.Counters...)})
+	for i := range m.RDMA.Devices {
+		d := &m.RDMA.Devices[i]
+		for j := range d.Ports {
+			p := &d.Ports[j]
+			out = append(out, watchedPort{d.Name, p.Number, qos.NetDevs(&m.RDMA, p), m.QoS.Counters(d, p)})
 		}
 	}
 	return out
@@ -129,7 +132,7 @@ func watchCounters(ctx context.Context, opts *rdmaCountersOptions, m *topo.Machi
 	if err != nil {
 		return err
 	}
-	ports := portsOf(m)
+	ports := watchedPorts(m)
 	opts.read(ctx, src, ports)
 	began := time.Now()
 	tick := time.NewTicker(opts.Watch)
@@ -164,7 +167,7 @@ func (o *rdmaCountersOptions) read(ctx context.Context, src fact.Source, ports [
 	ctx, cancel := context.WithTimeout(ctx, o.Source.Timeout)
 	defer cancel()
 	for i := range ports {
-		ports[i].counters = rdma.ReadCounters(ctx, src, ports[i].device, ports[i].number)
+		ports[i].counters = qos.ReadCounters(ctx, src, ports[i].device, ports[i].number, ports[i].netdevs)
 	}
 }
 

@@ -38,6 +38,7 @@ var asks = map[string]func(*session, []string){
 	fact.AskCUDA:         askCUDA,
 	fact.AskRDMAMap:      askRDMAMap,
 	fact.AskVerbs:        askVerbs,
+	fact.AskRegistration: askRegistration,
 	fact.AskGHW:          askGHW,
 	fact.AskLimits:       askLimits,
 	fact.AskSymbols:      askSymbols,
@@ -45,8 +46,8 @@ var asks = map[string]func(*session, []string){
 	fact.AskDCB:          askDCB,
 	fact.AskEthtool:      askEthtool,
 	fact.AskStats:        askStats,
+	fact.AskModules:      askModules,
 	fact.AskDevlink:      askDevlink,
-	fact.AskRegistration: askRegistration,
 }
 
 func askFiles(s *session, paths []string) {
