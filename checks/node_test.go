@@ -127,6 +127,7 @@ func goodNode() *topo.Machine {
 		Lockdown:      known("none"),
 		NUMABalancing: known(0),
 		MemoryPeers:   known([]string{"nv_mem"}),
+		UptimeSec:     fact.Of(30.0*24*3600, "/proc/uptime"),
 	}
 	m.QoS = goodQoS(m.RDMA.Devices)
 	m.Host.CPU.Governor, m.Host.CPU.Idle = known("performance"), known([]host.IdleState{{Name: "POLL"}, {Name: "C1", LatencyUs: 2}})
@@ -161,7 +162,13 @@ func goodLeg(device string, number int, netdev string, function fact.Value[pci.A
 			CNPDSCP: fact.Of(48, "ecn/roce_np/cnp_dscp"), CNPPriority: fact.Of(6, "ecn/roce_np/cnp_802p_prio")},
 		ToS: qos.ToS{Forced: fact.Missing[int](fact.Absent, "tc/1/traffic_class", "not set"),
 			RDMACM: fact.Of(106, "/sys/kernel/config/rdma_cm"), RDMACMMode: fact.Of("RoCE v2", "/sys/kernel/config/rdma_cm")},
-		Pause: qos.Pause{RX: fact.Of(false, "ethtool:PAUSE_GET"), TX: fact.Of(false, "ethtool:PAUSE_GET")},
+		Link: qos.Link{Up: fact.Of(true, "ethtool:LINKSTATE_GET"), SpeedMbps: fact.Of(400000, "ethtool:LINKMODES_GET"), Lanes: fact.Of(4, "ethtool:LINKMODES_GET"),
+			Downs: fact.Of(uint64(1), "ethtool:LINKSTATE_GET")},
+		FEC: qos.FEC{Active: fact.Of("RS", "ethtool:FEC_GET"), Uncorrectable: fact.Of(uint64(0), "ethtool:FEC_GET")},
+		Module: qos.Module{Type: fact.Of("OSFP", "ethtool:MODULE_EEPROM_GET"), Vendor: fact.Of("Example", "ethtool:MODULE_EEPROM_GET"), Medium: fact.Of("optical", "ethtool:MODULE_EEPROM_GET"),
+			State: fact.Of("ModuleReady", "ethtool:MODULE_EEPROM_GET"), TemperatureC: fact.Of(51.0, "ethtool:MODULE_EEPROM_GET"), Alarms: fact.Of([]string{}, "ethtool:MODULE_EEPROM_GET")},
+		Devlink: qos.Devlink{Versions: fact.Of([]qos.Version{{Name: "fw.version", Kind: "running", Value: "28.43.2566"}, {Name: "fw.version", Kind: "stored", Value: "28.43.2566"}}, "devlink:INFO_GET")},
+		Pause:   qos.Pause{RX: fact.Of(false, "ethtool:PAUSE_GET"), TX: fact.Of(false, "ethtool:PAUSE_GET")},
 	}
 }
 

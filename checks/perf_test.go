@@ -188,3 +188,51 @@ func TestLowBandwidthIsSure(t *testing.T) {
 		}
 	}
 }
+
+func TestPerfPriority(t *testing.T) {
+	carried := func(initiator, responder []perftest.PriorityBytes, signs ...qos.Sign) func(*perftest.Result) {
+		return func(r *perftest.Result) {
+			r.Counters = map[perftest.Side]perftest.SideCounters{perftest.Initiator: {Priorities: initiator}, perftest.Responder: {Priorities: responder}}
+			for _, s := range signs {
+				c := r.Counters[perftest.Responder]
+				c.Moved = append(c.Moved, perftest.CounterDelta{Name: "x", Sign: s, Counted: "x", Delta: 1})
+				r.Counters[perftest.Responder] = c
+			}
+		}
+	}
+	on := func(priority int, sent, received uint64) []perftest.PriorityBytes {
+		return []perftest.PriorityBytes{{Priority: 0, Sent: 2 << 20, Received: 1 << 20}, {Priority: priority, Sent: sent, Received: received}}
+	}
+	const gib = 1 << 30
+	for _, tc := range []struct {
+		name   string
+		change func(*perftest.Result)
+		want   Verdict
+		say    string
+	}{
+		{"one priority", carried(on(3, 9*gib, 1<<22), on(3, 1<<22, 9*gib)), Pass, "priority 3; flow control (pauses) not exercised, congestion control (ECN, CNP) not exercised"},
+		{"under load", carried(on(3, 9*gib, 0), on(3, 0, 9*gib), qos.SignPause, qos.SignCongestion), Pass, "flow control (pauses) acted, congestion control (ECN, CNP) acted"},
+		{"received on another", carried(on(3, 9*gib, 0), on(1, 0, 9*gib)), Warn, "sent on priority 3 and received on 1"},
+		{"a read goes the other way", func(r *perftest.Result) {
+			r.Plan.Operation = perftest.Read
+			carried(on(3, 1<<22, 9*gib), on(3, 9*gib, 1<<22))(r)
+		}, Pass, "priority 3"},
+		{"a loopback within the NIC", carried([]perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}, []perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}), Info, "not exercised"},
+		{"one end does not count", carried(on(3, 9*gib, 0), nil), Pass, "priority 3"},
+		{"neither counts", carried(nil, nil), NotApplicable, "neither"},
+		{"simulated", func(r *perftest.Result) { r.Simulated = true }, Info, "simulated"},
+	} {
+		r := ndr(380)
+		tc.change(r)
+		n, err := NewNode(goodNode(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Results = []*perftest.Result{r}
+		f := runCheck(n, &perfPriority, nil)[0]
+		if f.Verdict != tc.want || !strings.Contains(f.Message, tc.say) {
+			t.Errorf("%s: %s %s", tc.name, f.Verdict, f.Message)
+		}
+		checkFinding(t, f)
+	}
+}

@@ -26,7 +26,7 @@ var rdmaLinkErrors = Check{
 		list, _ := qos.Totals(counters)
 		var grown []string
 		for _, k := range list {
-			if k.Value == 0 {
+			if k.Value == 0 || k.Value == 1 && strings.HasPrefix(k.Name, "link_down") { // at boot
 				continue
 			}
 			text := fmt.Sprintf("%s %d", k.Name, k.Value)
@@ -57,7 +57,7 @@ var rdmaLinkErrors = Check{
 // linkCounters are the port's counters that tell of its link; unread is one of
 // them that could not be read, or the zero value.
 func (c *Case) linkCounters() (list []rdma.Counter, unread fact.Value[uint64]) {
-	for _, k := range c.Subject.Port.Counters {
+	for _, k := range c.Machine.QoS.Counters(c.Subject.NIC, c.Subject.Port) {
 		if kind, known := qos.LookupCounter(k.Name); !known || kind.Sign != qos.SignLink {
 			continue
 		}

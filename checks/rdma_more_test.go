@@ -205,6 +205,10 @@ func TestRDMALinkErrors(t *testing.T) {
 	runCases(t, "rdma-link-errors", []verdictCase{
 		{"none", clean, "mlx5_0/1", Pass, "no errors", ""},
 		{"link lost", all2(clean, count("symbol_error", known(uint64(12)))), "mlx5_0/1", Info, "symbol_error 12", ""},
+		{"lost once, at boot", count("link_downed", known(uint64(1))), "mlx5_0/1", Pass, "", ""},
+		{"lost as the interface counts it", all2(clean, func(m *topo.Machine) {
+			leg(m).Stats = fact.Of([]qos.Stat{{Name: "rx_crc_errors_phy", Value: 6}, {Name: "rx_prio3_bytes", Value: 9}}, "ethtool:GSTATS")
+		}), "mlx5_0/1", Info, "rx_crc_errors_phy 6", ""},
 		{"lost so often that the counter is full", all2(clean, func(m *topo.Machine) { port(m).Counters[0].Value.V = 255 }), "mlx5_0/1", Info, "link_downed 255 or more", ""},
 		{"traffic is no error", all2(clean, count("port_xmit_data", known(uint64(12)))), "mlx5_0/1", Pass, "", ""},
 		{"not kept", count("link_downed", fact.Missing[uint64](fact.Unsupported, "counters/link_downed", "no")), "mlx5_0/1", NotApplicable, "", ""},

@@ -30,7 +30,7 @@ func TestGoodNodePasses(t *testing.T) {
 		"gdrdrv": Info, "nvidia-fs": NotApplicable, "ibgda": Info, "huge-pages": Info, "p2p-host-bridge": NotApplicable,
 		"module-holders": NotApplicable, "rdma-link-layer": NotApplicable, "rdma-pkey": NotApplicable, "rdma-link-errors": NotApplicable,
 		"data-direct-group": NotApplicable, "gpu-fabric": NotApplicable, "imex": NotApplicable, "efa-peermem": NotApplicable, "nvlink": NotApplicable,
-		"nic-consistency": NotApplicable,
+		"nic-consistency": NotApplicable, "nic-neighbour": NotApplicable,
 	}
 	for _, f := range o.Findings {
 		if strings.HasPrefix(f.Check, "policy-") {

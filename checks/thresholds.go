@@ -26,6 +26,7 @@ type Thresholds struct {
 	PathGood              topo.Class        `yaml:"path_good"`
 	PathPromised          topo.Class        `yaml:"path_promised"`
 	PortRateMinShare      float64           `yaml:"port_rate_min_share"`
+	LinkDownsPerDayMax    float64           `yaml:"link_downs_per_day_max"`
 	DMABufMinKernel       string            `yaml:"dmabuf_min_kernel"`
 	DMABufMinNVIDIADriver int               `yaml:"dmabuf_min_nvidia_driver"`
 	DMABufNICDrivers      map[string]string `yaml:"dmabuf_nic_drivers"`

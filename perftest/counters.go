@@ -2,6 +2,9 @@ package perftest
 
 import (
 	"cmp"
+	"regexp"
+	"slices"
+	"strconv"
 
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
@@ -24,6 +27,16 @@ type SideCounters struct {
 	// traffic is told from the run's own.
 	Moved  []CounterDelta `json:"moved,omitempty"`
 	Reason string         `json:"reason,omitempty"`
+	// Priorities is what each IEEE 802.1p priority carried, as the network
+	// interface counted it; empty: it does not count by priority.
+	Priorities []PriorityBytes `json:"priorities,omitempty"`
+}
+
+// PriorityBytes is what one priority carried.
+type PriorityBytes struct {
+	Priority int    `json:"priority"`
+	Sent     uint64 `json:"sent_bytes"`
+	Received uint64 `json:"received_bytes"`
 }
 
 // CompareCounters says what moved between two readings of the same port. A
@@ -33,6 +46,7 @@ func CompareCounters(before, after []rdma.Counter) SideCounters {
 	var out SideCounters
 	changes, unread := qos.Changes(before, after)
 	for _, c := range changes {
+		out.addPriority(c)
 		if c.Sign == qos.SignInformation || c.Stuck {
 			continue
 		}
@@ -48,4 +62,27 @@ func CompareCounters(before, after []rdma.Counter) SideCounters {
 		}
 	}
 	return out
+}
+
+// priorityBytes are the names of mlx5's and bnxt's counters of bytes by priority.
+var priorityBytes = regexp.MustCompile(`^(tx|rx)_(?:prio([0-7])_bytes|bytes_pri([0-7]))$`)
+
+func (s *SideCounters) addPriority(c qos.Change) {
+	m := priorityBytes.FindStringSubmatch(c.Name)
+	if m == nil {
+		return
+	}
+	n, _ := strconv.Atoi(m[2] + m[3])
+	i := slices.IndexFunc(s.Priorities, func(p PriorityBytes) bool { return p.Priority >= n })
+	if i < 0 {
+		i = len(s.Priorities)
+	}
+	if i == len(s.Priorities) || s.Priorities[i].Priority != n {
+		s.Priorities = slices.Insert(s.Priorities, i, PriorityBytes{Priority: n})
+	}
+	if m[1] == "tx" {
+		s.Priorities[i].Sent = c.Delta
+	} else {
+		s.Priorities[i].Received = c.Delta
+	}
 }

@@ -348,7 +348,7 @@ func (d *DataCheck) check() error {
 }
 
 func (c *SideCounters) check() error {
-	if len(c.Watched) > maxText || len(c.Moved) > maxText {
+	if len(c.Watched) > maxText || len(c.Moved) > maxText || len(c.Priorities) > qos.PriorityCount {
 		return errors.New("too many counters")
 	}
 	for _, d := range c.Moved {

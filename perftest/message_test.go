@@ -135,6 +135,11 @@ func TestCompareCounters(t *testing.T) {
 			Watched: []string{"rx_prio3_pause"},
 			Moved:   []CounterDelta{{"rx_prio3_pause", qos.SignPause, "priority pause frames received", 2}},
 		}},
+		{"bytes by priority", []rdma.Counter{counter("tx_prio3_bytes", 1), counter("rx_prio3_bytes", 5), counter("rx_bytes_pri0", 0)},
+			[]rdma.Counter{counter("tx_prio3_bytes", 11), counter("rx_prio3_bytes", 7), counter("rx_bytes_pri0", 0)}, SideCounters{
+				Reason:     "the driver keeps no counter that would tell",
+				Priorities: []PriorityBytes{{Priority: 0}, {Priority: 3, Sent: 10, Received: 2}},
+			}},
 		{"reset", []rdma.Counter{counter("link_downed", 5)}, []rdma.Counter{counter("link_downed", 0)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
 		{"at its end", []rdma.Counter{counter("link_downed", 255)}, []rdma.Counter{counter("link_downed", 255)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
 		{"unread", []rdma.Counter{counter("out_of_buffer", 5)}, []rdma.Counter{failed}, SideCounters{Reason: "EIO"}},

@@ -32,7 +32,7 @@ func qosFiles(t *render.Tree) {
 func (s *scripted) qosAnswers(t *testing.T, tree *render.Tree, odd map[string]func(*qos.DCB)) {
 	t.Helper()
 	const source = "netlink:RTM_GETDCB"
-	for _, n := range tree.NetDevs {
+	for i, n := range tree.NetDevs {
 		d := qos.DCB{
 			DCBX:    fact.Of(qos.DCBX{Host: true, CEE: true, IEEE: true}, source),
 			PFC:     fact.Of(qos.PFC{Enabled: 1 << 3, MaxClasses: 8}, source),
@@ -45,5 +45,22 @@ func (s *scripted) qosAnswers(t *testing.T, tree *render.Tree, odd map[string]fu
 			change(&d)
 		}
 		s.say(t, fact.AskDCB, n.Name, source, d)
+		s.say(t, fact.AskEthtool, n.Name, "ethtool", qos.Ethtool{
+			Link: qos.Link{Up: fact.Of(true, "ethtool:LINKSTATE_GET"), SpeedMbps: fact.Of(n.SpeedMbps, "ethtool:LINKMODES_GET"), Lanes: fact.Of(4, "ethtool:LINKMODES_GET"),
+				FullDuplex: fact.Of(true, "ethtool:LINKMODES_GET"), Autoneg: fact.Of(true, "ethtool:LINKMODES_GET"), Downs: fact.Of(uint64(1), "ethtool:LINKSTATE_GET")},
+			FEC:   qos.FEC{Configured: fact.Of([]string{"Auto"}, "ethtool:FEC_GET"), Active: fact.Of("RS", "ethtool:FEC_GET"), Uncorrectable: fact.Of(uint64(0), "ethtool:FEC_GET")},
+			Pause: qos.Pause{Autoneg: fact.Of(false, "ethtool:PAUSE_GET"), RX: fact.Of(false, "ethtool:PAUSE_GET"), TX: fact.Of(false, "ethtool:PAUSE_GET")},
+		})
+		s.say(t, fact.AskStats, n.Name, "ethtool:GSTATS", []qos.Stat{
+			{Name: "link_down_events_phy", Value: 1}, {Name: "rx_discards_phy"},
+			{Name: "rx_prio3_pause", Value: uint64(8000 + 997*i%1500)}, {Name: "rx_prio3_pause_duration", Value: uint64(2000 + 311*i%700)},
+			{Name: "tx_prio3_pause"}, {Name: "rx_prio3_bytes", Value: 91_204_881_522_048}, {Name: "tx_prio3_bytes", Value: 91_199_023_255_552},
+		})
+	}
+	for _, d := range tree.RDMA {
+		s.say(t, fact.AskDevlink, d.PCI, "devlink", qos.Devlink{
+			Versions: fact.Of([]qos.Version{{Name: "fw.psid", Kind: "fixed", Value: d.PSID}, {Name: "fw.version", Kind: "running", Value: d.Firmware}, {Name: "fw.version", Kind: "stored", Value: d.Firmware}}, "devlink:INFO_GET"),
+			Params:   fact.Of([]qos.Param{{Name: "enable_roce", Values: map[string]string{"driverinit": "true"}}}, "devlink:PARAM_GET"), EswitchMode: fact.Of("legacy", "devlink:ESWITCH_GET"),
+		})
 	}
 }

@@ -56,6 +56,7 @@ func exampleTree() render.Tree {
 		"/proc/self/status":               "Name:\tgdrcheck\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t0\nCapEff:\t000001ffffffffff\n",
 		"/proc/self/cgroup":               "0::/user.slice/user-0.slice/session-1.scope\n",
 		"/proc/self/mountinfo":            "29 1 9:0 / / rw,relatime shared:1 - ext4 /dev/md0 rw\n",
+		"/proc/uptime":                    "3715200.25 812345678.90",
 		"/proc/sys/kernel/arch":           "x86_64",
 		"/proc/sys/kernel/tainted":        "12288", // out of tree, unsigned
 		"/proc/sys/kernel/numa_balancing": "0",

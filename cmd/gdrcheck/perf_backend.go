@@ -14,6 +14,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/worker"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -23,7 +24,7 @@ type perfBackend struct {
 	// collect reads the machine: devices are looked for in it, and results
 	// judged against it. machine keeps it for a moment.
 	collect   func(ctx context.Context) (*topo.Machine, error)
-	read      func(ctx context.Context, device string, port int) []rdma.Counter
+	read      func(ctx context.Context, device string, port int, netdevs []string) []rdma.Counter
 	simulated bool
 
 	mu   sync.Mutex
@@ -39,12 +40,12 @@ var perf = &perfBackend{
 		m, _, err := o.machine(ctx, collect.Topology())
 		return m, err
 	},
-	read: func(ctx context.Context, device string, port int) []rdma.Counter {
+	read: func(ctx context.Context, device string, port int, netdevs []string) []rdma.Counter {
 		src, err := (&sourceOptions{}).open()
 		if err != nil {
 			return nil
 		}
-		return rdma.ReadCounters(ctx, src, device, port)
+		return qos.ReadCounters(ctx, src, device, port, netdevs)
 	},
 }
 
@@ -102,9 +103,23 @@ func (b *perfBackend) limits(ctx context.Context, l perftest.Local) perftest.Lim
 	return out
 }
 
-// counters reads those of a port and of its NIC.
+// counters reads those of a port, of its NIC and of its network interfaces.
 func (b *perfBackend) counters(ctx context.Context, l perftest.Local) []rdma.Counter {
-	return b.read(ctx, l.Device, l.Port)
+	b.mu.Lock()
+	m := b.last // of however long ago: a port keeps its interfaces
+	b.mu.Unlock()
+	var netdevs []string
+	if m != nil {
+		for i := range m.RDMA.Devices {
+			d := &m.RDMA.Devices[i]
+			for j := range d.Ports {
+				if d.Name == l.Device && d.Ports[j].Number == l.Port {
+					netdevs = qos.NetDevs(&m.RDMA, &d.Ports[j])
+				}
+			}
+		}
+	}
+	return b.read(ctx, l.Device, l.Port, netdevs)
 }
 
 // device finds what a name means: "mlx5_0", "mlx5_0/2", or where it is empty

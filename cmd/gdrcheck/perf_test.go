@@ -47,7 +47,7 @@ func doubleBackend(dir string) *perfBackend {
 				{Name: "down0", Ports: []rdma.Port{port(1, "DOWN")}},
 			}}}, nil
 		},
-		read: func(context.Context, string, int) []rdma.Counter {
+		read: func(context.Context, string, int, []string) []rdma.Counter {
 			return []rdma.Counter{{Name: "link_downed", Value: fact.Of[uint64](0, "link_downed")}}
 		},
 		simulated: true,

@@ -101,14 +101,17 @@ func rdmaCountersRun(ctx context.Context, opts *rdmaCountersOptions) error {
 type watchedPort struct {
 	device   string
 	number   int
+	netdevs  []string
 	counters []rdma.Counter
 }
 
 func portsOf(m *topo.Machine) []watchedPort {
 	var out []watchedPort
-	for _, d := range m.RDMA.Devices {
-		for _, p := range d.Ports {
-			out = append(out, watchedPort{d.Name, p.Number, append(append([]rdma.Counter{}, d.HWCounters...), p.Counters...)})
+	for i := range m.RDMA.Devices {
+		d := &m.RDMA.Devices[i]
+		for j := range d.Ports {
+			p := &d.Ports[j]
+			out = append(out, watchedPort{d.Name, p.Number, qos.NetDevs(&m.RDMA, p), m.QoS.Counters(d, p)})
 		}
 	}
 	return out
@@ -164,7 +167,7 @@ func (o *rdmaCountersOptions) read(ctx context.Context, src fact.Source, ports [
 	ctx, cancel := context.WithTimeout(ctx, o.Source.Timeout)
 	defer cancel()
 	for i := range ports {
-		ports[i].counters = rdma.ReadCounters(ctx, src, ports[i].device, ports[i].number)
+		ports[i].counters = qos.ReadCounters(ctx, src, ports[i].device, ports[i].number, ports[i].netdevs)
 	}
 }
 

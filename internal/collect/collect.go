@@ -33,6 +33,7 @@ type Options struct {
 	Config       pci.ConfigScope // whose configuration space is read
 	NeedCUDA     bool            // CUDA's attributes; cuInit takes a quarter of a second
 	NeedCounters bool            // counters of RDMA ports
+	NeedModules  bool            // what transceivers say of themselves
 	NeedLimits   bool            // this process's limits and capabilities
 	NeedSymbols  bool            // whether the kernel has a function; where it has no BTF, 100 ms
 	NeedNames    bool            // what ghw calls product and processor
@@ -48,7 +49,7 @@ type Options struct {
 
 // All is what a check needs: everything.
 func All() Options {
-	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedLog: true, NeedVerbs: true, NeedQoS: true}
+	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedLog: true, NeedVerbs: true, NeedQoS: true, NeedModules: true}
 }
 
 // Topology is what the topology command needs, in the time that it should take.
@@ -105,7 +106,9 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 			return rdma.Collect(asking, s, m.PCI, rdma.Options{SkipCounters: !opt.NeedCounters})
 		})
 		if opt.NeedQoS && rdmaErr == nil { // without RDMA there are no ports
-			m.QoS, qosErr = part(ctx, opt.lost, "qos", func() qos.Facts { return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters}) })
+			m.QoS, qosErr = part(ctx, opt.lost, "qos", func() qos.Facts {
+				return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters, Modules: opt.NeedModules})
+			})
 		}
 	})
 	wg.Go(func() {
@@ -203,7 +206,7 @@ func missing(m *topo.Machine, rdmaErr, qosErr, gpuErr, hostErr error) []topo.Pro
 			m.RDMA.LibIBVerbs = fact.Missing[string](fact.NotCollected, "libibverbs", why)
 		}},
 		{"qos", qosErr, func(why string) {
-			m.QoS = qos.Collect(context.Background(), lostSource{why}, &m.RDMA, m.PCI, qos.Options{Stats: true})
+			m.QoS = qos.Collect(context.Background(), lostSource{why}, &m.RDMA, m.PCI, qos.Options{Stats: true, Modules: true})
 		}},
 		{"gpu", gpuErr, func(why string) { fillGPU(&m.GPU, m.PCI, why) }},
 		{"host", hostErr, func(why string) { fillHost(&m.Host, why) }},

@@ -48,11 +48,12 @@ const (
 	AskDCB       = "dcb"     // args: network interfaces; Data: qos.DCB for each
 	AskEthtool   = "ethtool" // args: network interfaces; Data: qos.Ethtool for each
 	AskStats     = "stats"   // args: network interfaces; Data: []qos.Stat for each
+	AskModules   = "modules" // args: network interfaces; Data: qos.Module for each
 	AskDevlink   = "devlink" // args: PCI addresses; Data: qos.Devlink for each
 )
 
 // PerSubject are the questions whose subjects are their arguments.
-var PerSubject = []string{AskFiles, AskRDMAMap, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskDevlink}
+var PerSubject = []string{AskFiles, AskRDMAMap, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink}
 
 // Entry is one name in a directory.
 type Entry struct {

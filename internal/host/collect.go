@@ -38,6 +38,7 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 		HugePages:     sysctl(src, "/proc/sys/vm/nr_hugepages"),
 		Names:         askOne[Names](ctx, src, fact.AskGHW, "system"),
 		Root:          fact.As(caller, caller.V.UID == 0),
+		UptimeSec:     fact.Parsed(src, "", "/proc/uptime", parseUptime),
 	}
 	f.Modprobe = modprobe(src, f.CommandLine)
 	f.KernelConfig = kernelConfig(src, f.KernelRelease.V)
@@ -62,6 +63,16 @@ func sysctl(src fact.Source, name string) fact.Value[int] {
 func text(src fact.Source, name string) fact.Value[string] { return fact.Text(src, "", name) }
 
 func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
+
+// parseUptime takes the seconds since boot out of "350735.47 234388.90".
+func parseUptime(s string) (float64, error) {
+	up, _, _ := strings.Cut(strings.TrimSpace(s), " ")
+	n, err := strconv.ParseFloat(up, 64)
+	if err == nil && !(n >= 0 && n < 1e12) {
+		err = strconv.ErrRange
+	}
+	return n, err
+}
 
 // askOne asks a question that has one subject.
 func askOne[T any](ctx context.Context, src fact.Source, question, subject string, args ...string) fact.Value[T] {

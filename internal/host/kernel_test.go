@@ -163,3 +163,16 @@ func FuzzKernelText(f *testing.F) {
 		}
 	})
 }
+
+func TestParseUptime(t *testing.T) {
+	for in, want := range map[string]float64{"350735.47 234388.90\n": 350735.47, "0.00 0.00": 0, "12": 12} {
+		if got, err := parseUptime(in); err != nil || got != want {
+			t.Errorf("%q: %v %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "x 1", "-1 2", "NaN 1", "1e300 2", "Inf"} {
+		if got, err := parseUptime(in); err == nil {
+			t.Errorf("%q: %v", in, got)
+		}
+	}
+}

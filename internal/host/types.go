@@ -36,7 +36,8 @@ type Facts struct {
 	// KernelLog holds the messages that gdrcheck knows; Denied where only root may read the log.
 	KernelLog fact.Value[KernelLog] `json:"kernel_log,omitzero"`
 	Names     fact.Value[Names]     `json:"names,omitzero"`
-	Root      fact.Value[bool]      `json:"root,omitzero"` // this process runs as uid 0
+	Root      fact.Value[bool]      `json:"root,omitzero"`       // this process runs as uid 0
+	UptimeSec fact.Value[float64]   `json:"uptime_sec,omitzero"` // /proc/uptime
 }
 
 // Module is a loaded kernel module.

@@ -178,7 +178,7 @@ func getEthtool(t testing.TB, k kernel, name string) qos.Ethtool {
 	return e.Get(name, func(string) {}, func(any) {})
 }
 
-var word = regexp.MustCompile(`\d+base\S+`)
+var linkMode = regexp.MustCompile(`\d+base\S+`)
 
 // TestEthtoolAgainstTool compares with ethtool what we make of the same bytes.
 func TestEthtoolAgainstTool(t *testing.T) {
@@ -195,12 +195,12 @@ func TestEthtoolAgainstTool(t *testing.T) {
 		}
 	}
 	supported, _, _ := strings.Cut(said, "Supported pause")
-	if d := cmp.Diff(word.FindAllString(supported, -1), modeNames(got.Link.Modes)); d != "" {
+	if d := cmp.Diff(linkMode.FindAllString(supported, -1), modeNames(got.Link.Modes)); d != "" {
 		t.Errorf("supported modes (-ethtool +ours):\n%s", d)
 	}
 	_, partner, _ := strings.Cut(said, "Link partner advertised link modes")
 	partner, _, _ = strings.Cut(partner, "Link partner advertised pause")
-	if d := cmp.Diff(word.FindAllString(partner, -1), modeNames(got.Link.PeerModes)); d != "" {
+	if d := cmp.Diff(linkMode.FindAllString(partner, -1), modeNames(got.Link.PeerModes)); d != "" {
 		t.Errorf("the partner's modes (-ethtool +ours):\n%s", d)
 	}
 
@@ -257,7 +257,7 @@ func TestEthtoolAgainstTool(t *testing.T) {
 func said1(t *testing.T, text, name string) string {
 	t.Helper()
 	for l := range strings.Lines(text) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(l), ":"); ok && k == name {
+		if k, v, ok := strings.Cut(strings.TrimSpace(l), ":"); ok && strings.TrimSpace(k) == name {
 			return strings.TrimSpace(v)
 		}
 	}

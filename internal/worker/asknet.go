@@ -19,6 +19,13 @@ func askEthtool(s *session, netdevs []string) {
 	})
 }
 
+// askModules asks for the modules of network interfaces.
+func askModules(s *session, netdevs []string) {
+	eachOver(s, netdevs, "ethtool netlink", netif.OpenEthtool, func(e *netif.Ethtool, name string) fact.Record {
+		return toRecord(fact.Of(e.Module(name, s.at), "ethtool"))
+	})
+}
+
 // askStats asks for the statistics of network interfaces (ethtool -S).
 func askStats(s *session, netdevs []string) {
 	for _, name := range netdevs {

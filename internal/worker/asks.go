@@ -45,6 +45,7 @@ var asks = map[string]func(*session, []string){
 	fact.AskDCB:       askDCB,
 	fact.AskEthtool:   askEthtool,
 	fact.AskStats:     askStats,
+	fact.AskModules:   askModules,
 	fact.AskDevlink:   askDevlink,
 }
 

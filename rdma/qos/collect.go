@@ -32,7 +32,8 @@ type port struct {
 
 // Options says what Collect reads beyond the settings.
 type Options struct {
-	Stats bool // ethtool -S
+	Stats   bool // ethtool -S
+	Modules bool // what the memory of modules says: some milliseconds a port
 }
 
 // Collect reads the settings of the RDMA ports of r. Nothing here fails as a
@@ -78,6 +79,7 @@ type answers struct {
 	ethtool map[string]Ethtool
 	stats   map[string]fact.Value[[]Stat]
 	devlink map[string]Devlink
+	modules map[string]Module
 }
 
 // ask puts all questions side by side: each has a worker of its own.
@@ -103,6 +105,11 @@ func (c *collector) ask(ctx context.Context, opt Options) answers {
 	})
 	wg.Go(func() { a.devlink = askAll[Devlink](ctx, c.src, fact.AskDevlink, c.subjects((*port).address)) })
 	wg.Wait()
+	// Last: the kernel holds a lock while a module answers, for which all
+	// other questions would wait.
+	if opt.Modules {
+		a.modules = askAll[Module](ctx, c.src, fact.AskModules, netdevs)
+	}
 	return a
 }
 

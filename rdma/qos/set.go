@@ -44,11 +44,12 @@ func (p *port) setAnswers(a *answers) {
 		Fill(&p.Link, noNetDev)
 		Fill(&p.FEC, noNetDev)
 		Fill(&p.Pause, noNetDev)
+		Fill(&p.Module, noNetDev)
 		p.Stats = fact.As[[]Stat](noNetDev, nil)
 	} else {
 		e := a.ethtool[p.NetDev]
 		p.Link, p.FEC, p.Pause = e.Link, e.FEC, e.Pause
-		p.Stats = a.stats[p.NetDev]
+		p.Stats, p.Module = a.stats[p.NetDev], a.modules[p.NetDev]
 	}
 	if addr := p.address(); addr != "" {
 		p.Devlink = a.devlink[addr]

@@ -1,0 +1,104 @@
+package checks
+
+import (
+	"testing"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+func software(m *topo.Machine) { nic(m).Software = true }
+
+func TestRDMALinkFlaps(t *testing.T) {
+	downs := func(n uint64, days float64) func(*topo.Machine) {
+		return func(m *topo.Machine) { leg(m).Link.Downs.V, m.Host.UptimeSec.V = n, days*24*3600 }
+	}
+	changes := func(n uint64) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			unsupported(&leg(m).Link.Downs)
+			m.RDMA.NetDevs[0].CarrierChanges = fact.Of(n, "carrier_changes")
+		}
+	}
+	runCases(t, "rdma-link-flaps", []verdictCase{
+		{"once in a month", nil, "mlx5_0/1", Pass, "lost 1 times in 30 days", ""},
+		{"never", downs(0, 30), "mlx5_0/1", Pass, "never", ""},
+		{"every day", downs(30, 30), "mlx5_0/1", Pass, "30 times in 30 days", ""},
+		{"more", downs(95, 30), "mlx5_0/1", Warn, "went down 95 times in 30 days", "sudo ethtool -m ens1"},
+		{"twice in an hour", downs(2, 0.04), "mlx5_0/1", Warn, "2 times in 1 days", ""},
+		{"changes of carrier at boot", changes(2), "mlx5_0/1", Pass, "never", ""},
+		{"changes of carrier", changes(200), "mlx5_0/1", Warn, "went down 99 times", ""},
+		{"uptime not seen", all2(downs(5, 1), func(m *topo.Machine) { denied(&m.Host.UptimeSec) }), "mlx5_0/1", Unknown, "may not be read", ""},
+		{"software", software, "mlx5_0/1", NotApplicable, "", ""},
+	})
+}
+
+func TestRDMALinkFEC(t *testing.T) {
+	fec := func(active string, mbps, lanes int) func(*topo.Machine) {
+		return set(func(l *qos.Port) { l.FEC.Active.V, l.Link.SpeedMbps.V, l.Link.Lanes.V = active, mbps, lanes })
+	}
+	runCases(t, "rdma-link-fec", []verdictCase{
+		{"RS", nil, "mlx5_0/1", Pass, "RS, all blocks corrected", ""},
+		{"none on a slow link", fec("None", 100000, 4), "mlx5_0/1", Pass, "None", ""},
+		{"none on a fast one", fec("None", 200000, 4), "mlx5_0/1", Warn, "no FEC on a link with 50 Gb/s a lane", "sudo ethtool --set-fec ens1 encoding rs"},
+		{"blocks lost", set(func(l *qos.Port) { l.FEC.Uncorrectable.V = 7 }), "mlx5_0/1", Info, "7 blocks could not be corrected", ""},
+		{"not counted", set(func(l *qos.Port) { unsupported(&l.FEC.Uncorrectable) }), "mlx5_0/1", Pass, "RS", ""},
+		{"a VF", set(func(l *qos.Port) { unsupported(&l.FEC.Active) }), "mlx5_0/1", NotApplicable, "", ""},
+		{"not seen", set(func(l *qos.Port) { denied(&l.FEC.Active) }), "mlx5_0/1", Unknown, "may not be read", ""},
+	})
+}
+
+func TestRDMAModule(t *testing.T) {
+	module := func(change func(*qos.Module)) func(*topo.Machine) {
+		return set(func(l *qos.Port) { change(&l.Module) })
+	}
+	runCases(t, "rdma-module", []verdictCase{
+		{"ready", nil, "mlx5_0/1", Pass, "OSFP Example optical, 51 °C", ""},
+		{"alarm", module(func(m *qos.Module) { m.Alarms.V = []string{"high temperature alarm", "rx low power alarm lane 3"} }), "mlx5_0/1", Warn, "high temperature alarm, rx low power alarm lane 3", "sudo ethtool -m ens1"},
+		{"fault", module(func(m *qos.Module) { m.State.V = "Fault" }), "mlx5_0/1", Warn, "state Fault", "plug it in again"},
+		{"low power", module(func(m *qos.Module) { m.PowerMode = known("low") }), "mlx5_0/1", Warn, "low power mode", "power-mode-policy high"},
+		{"a copper cable without a monitor", module(func(m *qos.Module) {
+			m.TemperatureC, m.Alarms, m.State = absent[float64](), absent[[]string](), absent[string]()
+		}), "mlx5_0/1", Pass, "OSFP Example optical", ""},
+		{"none", module(func(m *qos.Module) { m.Type = absent[string]() }), "mlx5_0/1", NotApplicable, "no module", ""},
+		{"a VF", module(func(m *qos.Module) { unsupported(&m.Type) }), "mlx5_0/1", NotApplicable, "", ""},
+		{"not seen", module(func(m *qos.Module) { denied(&m.Type) }), "mlx5_0/1", Unknown, "may not be read", ""},
+	})
+}
+
+func TestNICNeighbour(t *testing.T) {
+	heard := func(system, port string) func(*topo.Machine) {
+		return set(func(l *qos.Port) {
+			l.Neighbour = qos.Neighbour{System: fact.Of(system, "lldp"), Port: fact.Of(port, "lldp")}
+		})
+	}
+	policy := Options{Policy: &Policy{Network: &Network{Neighbours: map[string]string{"mlx5_0": "leaf1 Ethernet12", "mlx5_1": "leaf2"}}}}
+	runCasesOn(t, "nic-neighbour", policy, []verdictCase{
+		{"right", heard("leaf1", "Ethernet12"), "mlx5_0/1", Pass, "leaf1 Ethernet12", ""},
+		{"another switch", heard("leaf9", "Ethernet12"), "mlx5_0/1", Fail, "cabled to leaf9 Ethernet12, expected leaf1 Ethernet12", "Plug the cable of ens1 into leaf1 Ethernet12"},
+		{"exchanged", heard("leaf2", "Ethernet12"), "mlx5_0/1", Fail, "", "the neighbour of mlx5_1: the two cables may be exchanged"},
+		{"another port", heard("leaf1", "Ethernet13"), "mlx5_0/1", Fail, "cabled to leaf1 Ethernet13", ""},
+		{"nobody heard", set(func(l *qos.Port) { l.Neighbour.System = absent[string]() }), "mlx5_0/1", Unknown, "nobody was heard", "lldpcli show neighbors"},
+		{"not asked", nil, "mlx5_0/1", Unknown, "not collected", ""},
+	})
+	runCases(t, "nic-neighbour", []verdictCase{
+		{"without a policy", heard("leaf9", "Ethernet12"), "mlx5_0/1", NotApplicable, "no policy names", ""},
+	})
+}
+
+func TestNICPending(t *testing.T) {
+	stored := func(v string) func(*topo.Machine) {
+		return set(func(l *qos.Port) { l.Devlink.Versions.V[1].Value = v })
+	}
+	runCases(t, "nic-pending", []verdictCase{
+		{"none", nil, "mlx5_0/1", Pass, "nothing waits", ""},
+		{"firmware", stored("28.45.1200"), "mlx5_0/1", Warn, "fw.version 28.45.1200 (running: 28.43.2566)", "mlxfwreset -d 0000:04:00.0 reset"},
+		{"a setting", set(func(l *qos.Port) {
+			l.NVConfig.Settings = known([]qos.NVSetting{{Name: "ATS_ENABLED", Default: "False(0)", Current: "False(0)", NextBoot: "True(1)"}, {Name: "LINK_TYPE_P1", Current: "ETH(2)", NextBoot: "ETH(2)"}})
+		}), "mlx5_0/1", Warn, "ATS_ENABLED=True(1) (now: False(0))", ""},
+		{"no devlink", set(func(l *qos.Port) { unsupported(&l.Devlink.Versions) }), "mlx5_0/1", NotApplicable, "", ""},
+		{"not seen", set(func(l *qos.Port) { denied(&l.Devlink.Versions) }), "mlx5_0/1", Unknown, "may not be read", ""},
+		{"another NIC's", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { m.QoS.Ports[1].Devlink.Versions.V[1].Value = "1" }), "mlx5_0/1", Pass, "", ""},
+	})
+}

@@ -1,0 +1,61 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
+)
+
+var nicPending = Check{
+	ID: "nic-pending", Title: "no new firmware or setting of the NIC waits for a reset", Area: AreaRDMA, Severity: SeverityWarning,
+	DependsOn:                  []string{"rdma-device-present"},
+	Why:                        "Firmware and non-volatile settings that were written take effect with the NIC's next reset. Until then the node runs the old ones, and it changes by itself with the next reboot.",
+	Fix:                        []string{"Reset the NIC in a maintenance window, or reboot"},
+	Refs:                       []string{"https://docs.kernel.org/networking/devlink/devlink-info.html", "https://docs.nvidia.com/networking/display/mftv4310/mlxfwreset"},
+	UnsupportedIsNotApplicable: true,
+	Subjects:                   EachLeg,
+	Eval: func(c *Case) {
+		leg := c.Subject.Leg
+		if c.Subject.NIC.Software {
+			c.NotApplicable("software RDMA")
+			return
+		}
+		if !c.matters(c.Subject.NIC) {
+			c.Lower(SeverityInfo)
+		}
+		var waiting []string
+		versions, known := []qos.Version{}, leg.Devlink.Versions.State
+		if known == fact.Known {
+			versions = leg.Devlink.Versions.V
+		}
+		for _, stored := range versions {
+			i := slices.IndexFunc(versions, func(v qos.Version) bool { return v.Kind == "running" && v.Name == stored.Name })
+			if stored.Kind != "stored" || i < 0 || versions[i].Value == stored.Value {
+				continue
+			}
+			c.Row(stored.Name+", running", versions[i].Value, "devlink")
+			c.Want("%s, as stored", stored.Value)
+			waiting = append(waiting, fmt.Sprintf("%s %s (running: %s)", stored.Name, stored.Value, versions[i].Value))
+		}
+		for _, s := range leg.NVConfig.Settings.Or(nil) {
+			if s.NextBoot != "" && s.NextBoot != s.Current {
+				c.Row(s.Name, s.Current, "mstconfig")
+				c.Want("%s, from the next reset on", s.NextBoot)
+				waiting = append(waiting, fmt.Sprintf("%s=%s (now: %s)", s.Name, s.NextBoot, s.Current))
+			}
+		}
+		switch {
+		case waiting != nil:
+			c.Warn("waits for a reset: %s", strings.Join(waiting, ", "))
+			c.Fix(fmt.Sprintf("In a maintenance window: sudo mlxfwreset -d %s reset (DOCA-OFED), sudo devlink dev reload pci/%s action fw_activate, or reboot", c.firmwareName(), c.firmwareName()))
+		case known != fact.Known && leg.NVConfig.Settings.State != fact.Known:
+			Need(c, "firmware versions", leg.Devlink.Versions)
+			c.NotApplicable("the driver shows no stored versions")
+		default:
+			c.Pass("nothing waits")
+		}
+	},
+}

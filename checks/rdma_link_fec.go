@@ -1,0 +1,50 @@
+package checks
+
+import (
+	"fmt"
+
+)
+
+var rdmaLinkFEC = Check{
+	ID: "rdma-link-fec", Title: "the link corrects its bit errors, and leaves none", Area: AreaRDMA, Severity: SeverityWarning,
+	DependsOn:                  []string{"rdma-port-state"},
+	Why:                        "Links with 50 Gb/s and more a lane always have bit errors; forward error correction (FEC) mends them. A block that it cannot mend is a lost packet, long before the link goes down.",
+	Fix:                        []string{"Clean or change cable and transceiver; set the same FEC at both ends: sudo ethtool --set-fec INTERFACE encoding rs"},
+	Refs:                       []string{"https://docs.kernel.org/networking/ethtool-netlink.html", "https://man7.org/linux/man-pages/man8/ethtool.8.html"},
+	UnsupportedIsNotApplicable: true,
+	Subjects:                   EachLeg,
+	Eval: func(c *Case) {
+		leg := c.Subject.Leg
+		if c.Subject.NIC.Software {
+			c.NotApplicable("software RDMA")
+			return
+		}
+		active, ok := Need(c, "FEC", leg.FEC.Active, leg.NetDir)
+		if !ok {
+			c.NotApplicable("no FEC is in use here")
+			return
+		}
+		speed, okSpeed := leg.Link.SpeedMbps.Get()
+		lanes, okLanes := leg.Link.Lanes.Get()
+		const pam4Mbps = 50_000 // a lane; IEEE 802.3cd and later have RS-FEC in all of their modes
+		if active == "None" && okSpeed && okLanes && lanes > 0 && speed/lanes >= pam4Mbps {
+			c.Want("RS, with %d Gb/s a lane", speed/lanes/1000)
+			c.Warn("no FEC on a link with %d Gb/s a lane", speed/lanes/1000)
+			c.Fix(fmt.Sprintf("Set it at both ends: sudo ethtool --set-fec %s encoding rs", leg.NetDev))
+			return
+		}
+		lost, counted := leg.FEC.Uncorrectable.Get()
+		if counted {
+			See(c, "blocks that could not be corrected", leg.FEC.Uncorrectable, leg.NetDir)
+		}
+		switch {
+		case lost > 0:
+			c.Want("0, or not growing")
+			c.Info("%s; %d blocks could not be corrected since the driver was loaded: see whether they grow during a job (gdrcheck rdma counters --watch 1s), and change cable or transceiver if they do", active, lost)
+		case counted:
+			c.Pass("%s, all blocks corrected", active)
+		default:
+			c.Pass("%s", active)
+		}
+	},
+}
