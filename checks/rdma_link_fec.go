@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-
 )
 
 var rdmaLinkFEC = Check{
