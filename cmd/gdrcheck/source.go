@@ -27,9 +27,16 @@ type sourceOptions struct {
 	Timeout time.Duration
 	MST     bool // also ask mstconfig on a live machine
 	record  bool // remember what is read, for check --record
+	// Probe registers memory of idle GPUs with RDMA devices; Force, of all GPUs.
+	Probe, Force bool
+
+	measured measured // what a recording holds of measurements
 }
 
-const defaultTimeout = 20 * time.Second
+const (
+	defaultTimeout = 20 * time.Second
+	probeTimeout   = 60 * time.Second // GPUs without a persistence daemon are brought up one by one
+)
 
 func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	f := cmd.Flags()
@@ -38,6 +45,14 @@ func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	f.StringVar(&o.From, "from", "", "read the recording in `FILE`, made with 'gdrcheck snapshot'")
 	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "longest time to collect; what is not told by then counts as unknown")
 	must(cmd.MarkFlagDirname("root"))
+}
+
+// addProbeFlags adds what makes a command disturb the GPUs; inUse says what
+// --force takes.
+func addProbeFlags(cmd *cobra.Command, o *sourceOptions, inUse string) {
+	f := cmd.Flags()
+	f.BoolVar(&o.Probe, "probe", false, "also register memory of each idle GPU with each RDMA device, without traffic: a CUDA context on each, 0.5 GB for a moment")
+	f.BoolVar(&o.Force, "force", false, inUse)
 }
 
 func addMSTFlag(cmd *cobra.Command, o *sourceOptions) {
@@ -53,6 +68,15 @@ func (o *sourceOptions) validate(cmd *cobra.Command) error {
 	}
 	if given > 1 {
 		return usagef("give only one of --example, --root and --from")
+	}
+	if o.Probe && given > 0 {
+		return usagef("--probe registers memory on this node: it does not go with --example, --root or --from")
+	}
+	if o.Force && !o.Probe {
+		return usagef("--force: %s", cmd.Flags().Lookup("force").Usage)
+	}
+	if o.Probe && !cmd.Flags().Changed("timeout") {
+		o.Timeout = probeTimeout
 	}
 	if o.Timeout <= 0 {
 		return usagef("--timeout %s: want a time above zero, as in --timeout 20s", o.Timeout)
@@ -146,8 +170,14 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	if err != nil {
 		return nil, nil, err
 	}
-	if !src.live {
+	switch {
+	case !src.live:
 		want = collect.All()
+		want.Probe = collect.ProbeForced
+	case o.Force:
+		want.Probe = collect.ProbeForced
+	case o.Probe:
+		want.Probe = collect.ProbeIdle
 	}
 	if src.live {
 		want.NeedMST = o.MST
@@ -163,6 +193,11 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	}
 	m := collect.Machine(ctx, facts, want)
 	m.Simulated = m.Simulated || src.simulated
+	if r, ok := src.Source.(*fact.Recording); ok && r.Asked(fact.AskMeasured) {
+		if o.measured, err = recordedPerf(ctx, facts); err != nil {
+			return nil, nil, usagef("cannot read %s: %w", o.From, err)
+		}
+	}
 	if rec != nil {
 		rec.SetOrigin(m.Origin, m.Simulated)
 		lost := map[string]string{}
