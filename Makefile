@@ -88,9 +88,9 @@ golden: ## rewrite the golden files; look at the difference before you commit it
 	$(GO) test $$pkgs -update
 
 .PHONY: docs
-docs: ## rewrite docs/checks.md, docs/failure-modes.md and docs/gdrcheck.md
+docs: ## rewrite docs/checks.md, docs/failure-modes.md, docs/gdrcheck.md and docs/schema/perf.schema.json
 	$(GO) test ./checks -run '^TestReference' -update
-	$(GO) test ./cmd/gdrcheck -run '^TestManual$$' -update
+	$(GO) test ./cmd/gdrcheck -run '^(TestManual|TestPerfSchema)$$' -update
 
 .PHONY: bench
 bench: ## measure the program against the tools it stands beside

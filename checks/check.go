@@ -59,6 +59,7 @@ type Node struct {
 
 	chosenPreset string             // as the options or the policy name it
 	Results      []*perftest.Result // measurements that this machine took part in
+	Rails        []perftest.RailPair
 }
 
 // All returns every check, in the order of reports: from the hardware upward.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -17,10 +18,14 @@ func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
 	})
 }
 
-// eachDirectResult leaves out what went through host memory, whose speed has no
-// threshold of its own.
-func eachDirectResult(m perftest.Measure) func(*Node) []Subject {
-	return results(func(r *perftest.Result) bool { return r.Plan.Measure == m && direct(r) })
+// eachTransfer has all measurements but copies within a node.
+var eachTransfer = eachResult(perftest.Bandwidth, perftest.Latency)
+
+// eachAlone has the direct measurements of one kind that ran with no other at the
+// same time: those that did may have had to share what they need, and what goes
+// through host memory has no threshold of its own.
+func eachAlone(m perftest.Measure) func(*Node) []Subject {
+	return results(func(r *perftest.Result) bool { return r.Plan.Measure == m && direct(r) && r.Together == 0 })
 }
 
 func direct(r *perftest.Result) bool {
@@ -46,18 +51,37 @@ func results(want func(*perftest.Result) bool) func(*Node) []Subject {
 }
 
 func resultSubject(r *perftest.Result) Subject {
-	var parts []string
-	for _, e := range []*perftest.Endpoint{&r.Initiator, &r.Responder} {
-		if e.Device != "" {
-			parts = append(parts, fmt.Sprintf("%s/%d", e.Device, e.Port))
-		}
-	}
+	ports := resultPorts(r)
 	words := []string{string(r.Plan.Operation), string(r.Plan.Measure)}
 	if !direct(r) {
 		words = append(words, string(r.Plan.Route))
 	}
-	id := strings.Join(append(words, parts...), " ")
-	return Subject{ID: id, Parts: append(parts, id), Result: r}
+	words = append(words, ports...)
+	if r.Reverse {
+		words = append(words, "from the other node")
+	}
+	if r.Together > 0 {
+		words = append(words, "with all others")
+	}
+	id := strings.Join(words, " ")
+	return Subject{ID: id, Parts: append(ports, id), Result: r}
+}
+
+// resultPorts are both ends, the initiator first; one that is both is named once.
+func resultPorts(r *perftest.Result) []string {
+	var ports []string
+	for _, e := range []*perftest.Endpoint{&r.Initiator, &r.Responder} {
+		if e.Device != "" {
+			ports = append(ports, fmt.Sprintf("%s/%d", e.Device, e.Port))
+		}
+	}
+	if r.Rail != "" { // known even where it could not be opened
+		ports = []string{r.Rail, r.Peer}
+		if r.Reverse {
+			ports = []string{r.Peer, r.Rail}
+		}
+	}
+	return slices.Compact(ports)
 }
 
 var bothSides = []perftest.Side{perftest.Initiator, perftest.Responder}
@@ -87,6 +111,10 @@ func failed(c *Case, r *perftest.Result, how string) bool {
 	f := r.Failure
 	if f == nil {
 		return false
+	}
+	if how != notSetUp && !r.SetUp() { // where perf-setup was not to be judged
+		c.NotApplicable("nothing was measured")
+		return true
 	}
 	c.Row("error", f.Error(), string(r.Faulty))
 	c.Fail("the test %s at the %s: %s", how, r.Faulty, f.Error())
@@ -124,4 +152,14 @@ func ceiling(r *perftest.Result) (bytesPerSec float64, by, reason string) {
 		}
 	}
 	return bytesPerSec, by, reason
+}
+
+// rate is a measured rate in Gb/s, in four digits.
+func rate(bytesPerSec float64) string {
+	const most, digits = 1000, 4
+	v := bytesPerSec * 8 / 1e9
+	if v >= most {
+		return fmt.Sprintf("%.0f Gb/s", v)
+	}
+	return strconv.FormatFloat(v, 'g', digits, 64) + " Gb/s"
 }

@@ -18,7 +18,7 @@ var perfBandwidth = Check{
 	Refs: []string{
 		"https://github.com/linux-rdma/perftest",
 	},
-	Subjects: eachDirectResult(perftest.Bandwidth),
+	Subjects: eachAlone(perftest.Bandwidth),
 	Eval:     evalPerfBandwidth,
 }
 
@@ -34,14 +34,14 @@ func evalPerfBandwidth(c *Case) {
 		got = min(got, step.Reverse.BytesPerSec)
 	}
 	most, by, reason := ceiling(r)
-	c.Row(fmt.Sprintf("%s of %d bytes", r.Plan.Operation, step.SizeBytes), gbps(got*8), "measured")
+	c.Row(fmt.Sprintf("%s of %d bytes", r.Plan.Operation, step.SizeBytes), rate(got), "measured")
 	if most == 0 {
 		c.Unknown("cannot tell: %s", reason)
 		return
 	}
-	c.Want("%s (%s)", gbps(most*8), by)
+	c.Want("%s (%s)", rate(most), by)
 	share := got / most
-	text := scoped(r, fmt.Sprintf("%s, %.0f %% of what %s carries", gbps(got*8), share*100, by))
+	text := scoped(r, fmt.Sprintf("%s, %.0f %% of what %s carries", rate(got), share*100, by))
 	switch {
 	case step.SizeBytes < c.Thresholds.PerfBandwidthMinSizeBytes:
 		c.Info("%s; messages of %d bytes are not expected to fill a port", text, step.SizeBytes)

@@ -1,10 +1,6 @@
 package checks
 
-import (
-	"fmt"
-
-	"github.com/gdrcheck/gdrcheck/perftest"
-)
+import "fmt"
 
 var perfData = Check{
 	ID: "perf-data", Title: "measurements come to their end, and data arrives as it was sent", Area: AreaPerf, Severity: SeverityError,
@@ -16,7 +12,7 @@ var perfData = Check{
 		"Turn ACS redirection, IOMMU translation and relaxed ordering off, one by one, and measure again",
 	},
 	Refs:     []string{"https://docs.kernel.org/PCI/pcieaer-howto.html"},
-	Subjects: eachResult(perftest.Bandwidth, perftest.Latency),
+	Subjects: eachTransfer,
 	Eval:     evalPerfData,
 }
 

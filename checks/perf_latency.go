@@ -19,7 +19,7 @@ var perfLatency = Check{
 		"https://github.com/linux-rdma/perftest",
 		"https://docs.kernel.org/admin-guide/pm/cpufreq.html",
 	},
-	Subjects: eachDirectResult(perftest.Latency),
+	Subjects: eachAlone(perftest.Latency),
 	Eval:     evalPerfLatency,
 }
 

@@ -18,6 +18,8 @@ type Options struct {
 	// Results are measurements to judge beside the machine. Without any, the
 	// checks of the area perf are left out unless Only names them.
 	Results []*perftest.Result
+	// Rails are the ports that were to be measured, whatever came of it.
+	Rails []perftest.RailPair
 	// Policy is what the site expects; nil: no policy.
 	Policy *Policy
 	// Network is what is said of the RoCE network, before the policy's own; nil:
@@ -85,7 +87,7 @@ func Run(m *topo.Machine, opt Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	n.Results = opt.Results
+	n.Results, n.Rails = opt.Results, opt.Rails
 	return run(n, chosen, opt.Strict), nil
 }
 
@@ -267,7 +269,7 @@ func choose(list []Check, opt Options) ([]Check, error) {
 	}
 	var out []Check
 	for _, c := range list {
-		wanted := in(c, opt.Only) || len(opt.Only) == 0 && (c.Area != AreaPerf || len(opt.Results) > 0)
+		wanted := in(c, opt.Only) || len(opt.Only) == 0 && (c.Area != AreaPerf || len(opt.Results)+len(opt.Rails) > 0)
 		if wanted && !in(c, opt.Skip) {
 			out = append(out, c)
 		}

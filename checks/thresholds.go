@@ -48,9 +48,14 @@ type Thresholds struct {
 	PerfBandwidthPassShare    float64                        `yaml:"perf_bandwidth_pass_share"`
 	PerfBandwidthWarnShare    float64                        `yaml:"perf_bandwidth_warn_share"`
 	PerfBandwidthMinSizeBytes int                            `yaml:"perf_bandwidth_min_size_bytes"`
+	PerfTogetherMinShare      float64                        `yaml:"perf_together_min_share"`
 	PerfLatencyMaxSizeBytes   int                            `yaml:"perf_latency_max_size_bytes"`
 	PerfLatencyPassNs         map[perftest.Operation]float64 `yaml:"perf_latency_pass_ns"`
 	PerfLatencyWarnNs         map[perftest.Operation]float64 `yaml:"perf_latency_warn_ns"`
+
+	GDRCompareMinSizeBytes int                    `yaml:"gdr_compare_min_size_bytes"`
+	GDRMinSpeedUp          float64                `yaml:"gdr_min_speed_up"`
+	GDRHostShare           map[topo.Class]float64 `yaml:"gdr_host_share"`
 }
 
 // defaultThresholds returns what holds where neither preset nor policy says

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -20,31 +21,29 @@ type Group struct {
 	sessions []*Session // nil: not open
 }
 
-// ConnectGroup connects the first session of a group, as Connect does, and
-// leaves room for so many.
-func ConnectGroup(ctx context.Context, address string, t Token, end End, wait time.Duration, members int) (*Group, error) {
+// ConnectGroup connects the first session of a group, as Connect does.
+func ConnectGroup(ctx context.Context, address string, t Token, end End, wait time.Duration) (*Group, error) {
 	g := &Group{ctx: ctx, address: address, token: t, end: end, wait: wait, name: rand.Text()}
 	first, err := connect(ctx, address, t, end, wait, g.name)
 	if err != nil {
 		return nil, err
 	}
-	g.sessions = make([]*Session, max(members, 1))
-	g.sessions[0] = first
+	g.sessions = []*Session{first}
 	return g, nil
 }
 
-// Resize leaves room for so many sessions. No test may run.
+// Resize leaves room for at least so many sessions. No test may run.
 func (g *Group) Resize(members int) {
-	for _, s := range g.sessions[min(members, len(g.sessions)):] {
-		closeSession(s)
+	if more := members - len(g.sessions); more > 0 {
+		g.sessions = append(g.sessions, make([]*Session, more)...)
 	}
-	sessions := make([]*Session, members)
-	copy(sessions, g.sessions)
-	g.sessions = sessions
 }
 
 // Rails asks the server for the ports that it can measure on.
 func (g *Group) Rails() ([]Rail, error) { return g.sessions[0].Rails() }
+
+// ErrNoServer is why a session of a group could not be opened anew.
+var ErrNoServer = errors.New("the server is not reached any more")
 
 // Run runs a test on session i, and connects it if it is not. Tests of
 // different sessions may run at the same time. On an error the result holds
@@ -53,7 +52,7 @@ func (g *Group) Run(i int, r Request) (*Result, error) {
 	if g.sessions[i] == nil {
 		s, err := connect(g.ctx, g.address, g.token, g.end, g.wait, g.name)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrNoServer, err)
 		}
 		g.sessions[i] = s
 	}

@@ -15,10 +15,11 @@ import (
 
 func (b *lab) group(t *testing.T, end perftest.End, members int) *perftest.Group {
 	t.Helper()
-	g, err := perftest.ConnectGroup(t.Context(), b.address, b.token, end, time.Second, members)
+	g, err := perftest.ConnectGroup(t.Context(), b.address, b.token, end, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.Resize(members)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -70,7 +71,7 @@ func TestGroup(t *testing.T) {
 	if e, ok := errors.AsType[*perftest.PeerError](err); !ok || e.Code != perftest.CodeBusy {
 		t.Errorf("beside a group, another client got %v", err)
 	}
-	if _, err := perftest.ConnectGroup(t.Context(), b.address, b.token, b.end(), time.Second, 2); err == nil {
+	if _, err := perftest.ConnectGroup(t.Context(), b.address, b.token, b.end(), time.Second); err == nil {
 		t.Error("beside a group, another group was let in")
 	}
 	g.Close()
@@ -96,7 +97,7 @@ func TestGroupMemberFails(t *testing.T) {
 			end.NewEngine = func() perftest.Engine {
 				e := &perfdouble.Engine{Dir: b.dir}
 				if made.Add(1) == 1 {
-					e.Before = func(ctx context.Context, call string) error {
+					e.Before = func(_ context.Context, call string) error {
 						if call != fault.call {
 							return nil
 						}

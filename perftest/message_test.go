@@ -59,7 +59,7 @@ func FuzzMessage(f *testing.F) {
 	for _, m := range []message{
 		{Hello: &hello{1, []byte("x"), "g"}},
 		{List: &list{}},
-		{Rails: &railList{[]Rail{{Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", Down: "DOWN", Subnets: []string{"10.0.0.0/24", "2001:db8::/64"}}}}},
+		{Rails: &railList{[]Rail{{Device: "mlx5_0", Port: 1, LinkLayer: "Ethernet", Unfit: "DOWN", Why: WhyDown, Subnets: []string{"10.0.0.0/24", "2001:db8::/64"}}}}},
 		{Welcome: &welcome{1, "v"}},
 		{Test: &test{ID: 1, Plan: NewPlan(Write, Bandwidth), Side: Responder, Device: "mlx5_0"}},
 		{Accept: &accept{ID: 1}},

@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -16,8 +17,10 @@ type Rail struct {
 	Device    string `json:"device"`
 	Port      int    `json:"port"`
 	LinkLayer string `json:"link_layer,omitempty"` // InfiniBand, Ethernet
-	// Down says why nothing can be measured on it: "DOWN". Empty: it is active.
-	Down string `json:"down,omitempty"`
+	// Unfit says what it is that nothing can be measured on it, as "DOWN", and Why
+	// of which kind that is. Empty: it can be tried.
+	Unfit string `json:"unfit,omitempty"`
+	Why   Why    `json:"why,omitempty"`
 	// Subnets are the networks that its interface is in, as "10.1.0.0/24".
 	Subnets []string `json:"subnets,omitempty"`
 	// Software: the CPU moves the data.
@@ -26,6 +29,22 @@ type Rail struct {
 
 // Name is the port as "mlx5_0/1".
 func (r Rail) Name() string { return fmt.Sprintf("%s/%d", r.Device, r.Port) }
+
+// Why says for which kind of reason nothing was measured on a port.
+type Why string
+
+// Reasons.
+const (
+	WhyDown        Why = "down"        // it is not active, at an end
+	WhyNoPeer      Why = "no_peer"     // one of the two nodes has more ports
+	WhyUnsupported Why = "unsupported" // it has a transport that is not measured here
+	WhyLost        Why = "lost"        // the other node was not reached any more, or refused
+	WhyBusy        Why = "busy"        // others use it
+	WhyTime        Why = "time"        // the time given was over
+	WhyNone        Why = "none"        // there is no port at all
+)
+
+var whys = []Why{"", WhyDown, WhyNoPeer, WhyUnsupported, WhyLost, WhyBusy, WhyTime, WhyNone}
 
 // Match says how the two ends of a rail were found to belong together.
 type Match string
@@ -43,8 +62,10 @@ type RailPair struct {
 	Rail string `json:"rail"`           // this node's, "mlx5_0/1"; empty: only the other node has one
 	Peer string `json:"peer,omitempty"` // the other node's
 	By   Match  `json:"by,omitempty"`
-	// NotMeasured says why nothing was measured; empty: see the results.
+	// NotMeasured says why nothing was measured, and Why for which kind of reason;
+	// empty: see the results.
 	NotMeasured string `json:"not_measured,omitempty"`
+	Why         Why    `json:"why,omitempty"`
 }
 
 // MatchRails finds the peer of each rail: the port of the same name, unless that
@@ -110,7 +131,7 @@ func (m *matching) byOrder() {
 		if m.peer[i] >= 0 {
 			continue
 		}
-		if list := m.open(i, func(a, b Rail) bool { return a.Down == "" && b.Down == "" }); len(list) > 0 {
+		if list := m.open(i, func(a, b Rail) bool { return a.Unfit == "" && b.Unfit == "" }); len(list) > 0 {
 			m.take(i, list[0], MatchOrder)
 		}
 	}
@@ -125,27 +146,27 @@ func (m *matching) pairs() []RailPair {
 	for i, a := range m.ours {
 		p := RailPair{Rail: a.Name(), By: m.by[i]}
 		switch j := m.peer[i]; {
-		case j < 0 && a.Down != "":
-			p.NotMeasured = fmt.Sprintf("%s is %s", a.Name(), a.Down)
+		case j < 0 && a.Unfit != "":
+			p.NotMeasured, p.Why = fmt.Sprintf("%s is %s", a.Name(), a.Unfit), a.Why
 		case j < 0:
-			p.NotMeasured = "the other node has no port left for it"
+			p.NotMeasured, p.Why = "the other node has no port left for it", WhyNoPeer
 		default:
 			b := m.theirs[j]
-			p.Peer = b.Name()
-			var down []string
-			if a.Down != "" {
-				down = append(down, fmt.Sprintf("%s is %s here", a.Name(), a.Down))
+			p.Peer, p.Why = b.Name(), cmp.Or(a.Why, b.Why)
+			var unfit []string
+			if a.Unfit != "" {
+				unfit = append(unfit, fmt.Sprintf("%s is %s here", a.Name(), a.Unfit))
 			}
-			if b.Down != "" {
-				down = append(down, fmt.Sprintf("%s is %s on the other node", b.Name(), b.Down))
+			if b.Unfit != "" {
+				unfit = append(unfit, fmt.Sprintf("%s is %s on the other node", b.Name(), b.Unfit))
 			}
-			p.NotMeasured = strings.Join(down, "; ")
+			p.NotMeasured = strings.Join(unfit, "; ")
 		}
 		out = append(out, p)
 	}
 	for j, b := range m.theirs {
 		if !m.taken[j] {
-			out = append(out, RailPair{Peer: b.Name(), NotMeasured: "this node has no port left for it"})
+			out = append(out, RailPair{Peer: b.Name(), NotMeasured: "this node has no port left for it", Why: WhyNoPeer})
 		}
 	}
 	return out
@@ -170,7 +191,10 @@ func (l *railList) check() error {
 				return fmt.Errorf("network %q", s)
 			}
 		}
-		if err := short(r.Device, r.LinkLayer, r.Down); err != nil {
+		if (r.Unfit == "") != (r.Why == "") || !slices.Contains(whys, r.Why) {
+			return fmt.Errorf("no reason %q", r.Why)
+		}
+		if err := short(r.Device, r.LinkLayer, r.Unfit); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@ func rail(text string) Rail {
 		case strings.Contains(word, "/"):
 			r.Subnets = append(r.Subnets, word)
 		default:
-			r.Down = word
+			r.Unfit, r.Why = word, WhyDown
 		}
 	}
 	return r
@@ -99,7 +99,7 @@ func FuzzMatchRails(f *testing.F) {
 			if p.Peer != "" {
 				there++
 			}
-			if (p.Rail == "" || p.Peer == "") == (p.By != "") || p.By == "" && p.NotMeasured == "" {
+			if (p.Rail == "" || p.Peer == "") == (p.By != "") || p.By == "" && p.NotMeasured == "" || (p.NotMeasured == "") != (p.Why == "") {
 				t.Errorf("%+v", p)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 // channel that broke, or for the end of ctx. Run closes the engine.
 func Run(ctx context.Context, e Engine, side Side, p Plan, l Local, ch Channel, progress func(Progress)) (*Result, error) {
 	defer e.Close()
-	r := &runner{engine: e, side: side, ch: ch, result: &Result{Plan: p}}
+	r := &runner{engine: e, side: side, ch: ch, result: &Result{Plan: p, Steps: []Step{}}}
 	err := r.run(ctx, l, progress)
 	if _, ended := errors.AsType[*testEnded](err); ended {
 		err = nil

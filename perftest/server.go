@@ -49,6 +49,7 @@ type Server struct {
 // Event is something that a server tells of itself.
 type Event struct {
 	Peer string // address
+	Port string // where a test runs at this side, "mlx5_0/1"
 	// What happened, as the field that is set says.
 	Refused error   // a connection that came to nothing
 	Test    *Plan   // a test begins
@@ -285,7 +286,8 @@ func (s *Server) next(c *link, peer string) (more bool, err error) {
 	defer end()
 	here := s.End
 	here.NewEngine = func() Engine { return &leased{s.NewEngine(), end} }
-	s.log(Event{Peer: peer, Test: &t.Plan})
+	port := fmt.Sprintf("%s/%d", l.Device, l.Port)
+	s.log(Event{Peer: peer, Port: port, Test: &t.Plan})
 	before := s.readCounters(c.ctx, l, s.timing)
 	if err := c.send(message{Accept: &accept{ID: t.ID, Simulated: s.Simulated}}); err != nil {
 		return false, err
@@ -295,7 +297,7 @@ func (s *Server) next(c *link, peer string) (more bool, err error) {
 		return false, err
 	}
 	result.Simulated = result.Simulated || s.Simulated || t.Simulated
-	s.log(Event{Peer: peer, Result: result})
+	s.log(Event{Peer: peer, Port: port, Result: result})
 	return true, nil
 }
 

@@ -81,4 +81,6 @@ type Perf struct {
 	Results  []*perftest.Result `json:"results"`
 	// Comparisons are of results by different routes; left out where there is one.
 	Comparisons []*perftest.Comparison `json:"comparisons,omitempty"`
+	// Rails are the ports that were to be measured with those of the other node.
+	Rails []perftest.RailPair `json:"rails,omitempty"`
 }

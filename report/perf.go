@@ -12,19 +12,25 @@ import (
 )
 
 // NewPerf puts measurements and what the checks say of them into a document.
-func NewPerf(results []*perftest.Result, o checks.Outcome, at time.Time, version string) *Perf {
+// rails are the ports that were to be measured, where those are all of a node's.
+func NewPerf(results []*perftest.Result, rails []perftest.RailPair, o checks.Outcome, at time.Time, version string) *Perf {
 	doc := &Perf{
 		Header: Header{
 			SchemaVersion: SchemaVersion, Kind: KindPerf, Tool: "gdrcheck", Version: version, CollectedAt: at, Origin: "live",
 		},
 		Verdict: o.Verdict, ExitCode: o.ExitCode,
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
-		Results:  results, Comparisons: perftest.Compare(results),
+		Results:  append([]*perftest.Result{}, results...), Comparisons: perftest.Compare(results),
+		Rails: rails,
 	}
-	for _, r := range results {
-		doc.Simulated = doc.Simulated || r.Simulated
-	}
+	doc.Simulated = simulated(results)
 	return doc
+}
+
+func simulated(results []*perftest.Result) bool {
+	return slices.ContainsFunc(results, func(r *perftest.Result) bool {
+		return r.Simulated || r.Initiator.Double != "" || r.Responder.Double != ""
+	})
 }
 
 // PerfTable draws measurements for people: Gb/s are 10^9 bit/s.
@@ -35,14 +41,18 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 		p.line("")
 	}
 	p.comparisons(doc)
-	for i, r := range doc.Results {
-		if len(doc.Comparisons) > 0 && !p.Verbose {
-			break // the comparisons hold their figures
+	if doc.Rails != nil {
+		p.rails(doc.Rails, doc.Results)
+		p.blank()
+	}
+	// What comparisons and rails tell, they tell of all results.
+	if doc.Rails == nil && len(doc.Comparisons) == 0 || s.Verbose {
+		for i, r := range doc.Results {
+			if i > 0 || len(doc.Comparisons) > 0 {
+				p.line("")
+			}
+			p.perf(r)
 		}
-		if i > 0 || len(doc.Comparisons) > 0 {
-			p.line("")
-		}
-		p.perf(r)
 	}
 	p.perfVerdict(doc)
 	_, err := io.WriteString(w, p.String())
@@ -89,11 +99,13 @@ func (p *page) perfVerdict(doc *Perf) {
 	}
 	p.notes(groups)
 	p.blank()
-	for _, f := range doc.Findings {
-		if f.Verdict == checks.Pass || f.Verdict == checks.Unknown {
-			p.para(p.paint(marks[f.Verdict].ink, p.mark(f.Verdict))+" ", fmt.Sprintf("%s, %s: %s", f.Check, f.Subject, f.Message))
-		}
+	if doc.Rails == nil {
+		p.each(groups, checks.Pass)
+	} else {
+		p.folded(groups, checks.Pass, "passed")
 	}
+	p.each(groups, checks.Unknown)
+	p.each(groups, checks.Blocked)
 	p.blank()
 	e := checks.ExitOf(checks.Outcome{Verdict: doc.Verdict}.Result())
 	p.line(p.paint(bold, p.paint(marks[doc.Verdict].ink, strings.ToUpper(string(e.Result)))) + fmt.Sprintf("; exit code %d", doc.ExitCode))

@@ -256,17 +256,24 @@ func isCommand(text string) bool {
 }
 
 func (p *page) notes(groups []findingGroup) {
-	first := true
+	if slices.ContainsFunc(groups, func(g findingGroup) bool { return g.verdict == checks.Info }) {
+		p.blank()
+		p.each(groups, checks.Info)
+	}
+}
+
+// each draws the findings of one verdict in a line each, those alike in one.
+func (p *page) each(groups []findingGroup, v checks.Verdict) {
 	for _, g := range groups {
-		if g.verdict != checks.Info {
+		if g.verdict != v {
 			continue
 		}
-		if first {
-			p.blank()
-			first = false
-		}
 		for _, same := range alike(g.findings, p.Verbose) {
-			p.para(p.mark(checks.Info)+" ", fmt.Sprintf("%s, %s: %s", g.check, subjects(same), same[0].Message))
+			names := make([]string, len(same))
+			for i, f := range same {
+				names[i] = f.Subject
+			}
+			p.para(p.paint(marks[v].ink, p.mark(v))+" ", fmt.Sprintf("%s, %s: %s", g.check, few(names), same[0].Message))
 		}
 	}
 }

@@ -36,6 +36,8 @@ func ascii(text string) string {
 			return '-'
 		case r == '→':
 			return '>'
+		case r == '←':
+			return '<'
 		case r == '×':
 			return 'x'
 		}

@@ -22,7 +22,6 @@ type checkOptions struct {
 	Only    []string
 	Skip    []string
 	Strict  bool
-	Verbose bool
 	Record  string
 	Policy  string
 	Preset  string
@@ -39,7 +38,8 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
   gdrcheck check --only acs-redirect,pcie-link-width
   sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
   sudo gdrcheck check --policy policy.yaml
-  gdrcheck check --root /host`,
+  gdrcheck check --root /host
+  sudo gdrcheck check --probe`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.Source.validate(cmd); err != nil {
@@ -62,12 +62,13 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 	}
 	addSourceFlags(cmd, &opts.Source)
 	addMSTFlag(cmd, &opts.Source)
+	addProbeFlags(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	f := cmd.Flags()
 	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs` or areas, see 'gdrcheck list')")
 	f.StringSliceVar(&opts.Skip, "skip", nil, "leave these checks out (`IDs` or areas)")
 	f.BoolVar(&opts.Strict, "strict", false, "count warnings as failures")
-	f.BoolVarP(&opts.Verbose, "verbose", "v", false, "list what passed, too")
+	addVerboseFlag(cmd, &opts.Output)
 	f.StringVar(&opts.Record, "record", "", "also write what was read to `FILE`, for --from")
 	f.StringVar(&opts.Policy, "policy", "", "judge by the policy in `FILE`, see 'gdrcheck policy'")
 	f.StringVar(&opts.Preset, "preset", "", "take the machine for this platform (`NAME`, see 'gdrcheck list presets'; none: for no known one)")
@@ -121,7 +122,7 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 		if format == "json" {
 			return report.JSON(w, doc)
 		}
-		style.Verbose = opts.Verbose
+		style.Verbose = opts.Output.verbose
 		return report.CheckTable(w, doc, style)
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ type outputs struct {
 	formats []string // the first is the default
 	list    []output
 	files   []file // written along with the list
+	verbose bool   // -v, where a command has it
 }
 
 // file is one that a command writes beside its outputs.
@@ -40,6 +41,10 @@ func addOutputFlag(cmd *cobra.Command, o *outputs, formats ...string) {
 	cmd.Flags().VarP(o, "output", "o", fmt.Sprintf("write as FORMAT, to standard output or FILE; repeatable; formats: %s (default %s)",
 		strings.Join(formats, ", "), formats[0]))
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+func addVerboseFlag(cmd *cobra.Command, o *outputs) {
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list what passed, too")
 }
 
 // String implements pflag.Value; the default stands in the flag's text.

@@ -60,6 +60,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 		},
 	}
 	addOutputFlag(cmd, &opts.Output, "table", "json")
+	addVerboseFlag(cmd, &opts.Output)
 	addPlanFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
@@ -85,7 +86,7 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 		}
 		results = append(results, noted(r, p.Note))
 	}
-	return writePerf(ctx, opts.IO, &opts.Output, results, at)
+	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
 }
 
 // ends are where both ends of a loopback measure.
@@ -137,22 +138,29 @@ func noted(r *perftest.Result, note string) *perftest.Result {
 	return r
 }
 
+// measured is what a command measured; Rails only where it was every port.
+type measured struct {
+	Results []*perftest.Result
+	Rails   []perftest.RailPair
+}
+
 // writePerf has the checks judge the results, writes the document and ends with
 // the exit code of its verdict.
-func writePerf(ctx context.Context, s *streams, o *outputs, results []*perftest.Result, at time.Time) error {
+func writePerf(ctx context.Context, s *streams, o *outputs, what measured, at time.Time) error {
 	m, err := perf.machine(ctx)
 	if err != nil {
 		return err
 	}
-	outcome, err := checks.Run(m, checks.Options{Only: []string{string(checks.AreaPerf)}, Results: results})
+	outcome, err := checks.Run(m, checks.Options{Only: []string{string(checks.AreaPerf)}, Results: what.Results, Rails: what.Rails})
 	if err != nil {
 		return err
 	}
-	doc := report.NewPerf(results, outcome, at, readBuildInfo().Version)
+	doc := report.NewPerf(what.Results, what.Rails, outcome, at, readBuildInfo().Version)
 	err = o.write(s, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {
 			return report.JSON(w, doc)
 		}
+		style.Verbose = o.verbose
 		return report.PerfTable(w, doc, style)
 	})
 	if err == nil && doc.ExitCode != checks.ExitOf(checks.Ready).Code {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +24,10 @@ type perfBackend struct {
 	newEngine func() perftest.Engine
 	// collect reads the machine: devices are looked for in it, and results
 	// judged against it. machine keeps it for a moment.
-	collect   func(ctx context.Context) (*topo.Machine, error)
-	read      func(ctx context.Context, device string, port int, netdevs []string) []rdma.Counter
+	collect func(ctx context.Context) (*topo.Machine, error)
+	read    func(ctx context.Context, device string, port int, netdevs []string) []rdma.Counter
+	// subnets are the networks of each network interface.
+	subnets   func(ctx context.Context) map[string][]netip.Prefix
 	simulated bool
 
 	mu   sync.Mutex
@@ -46,6 +49,13 @@ var perf = &perfBackend{
 			return nil
 		}
 		return qos.ReadCounters(ctx, src, device, port, netdevs)
+	},
+	subnets: func(context.Context) map[string][]netip.Prefix {
+		src, err := (&sourceOptions{}).open()
+		if err != nil {
+			return nil
+		}
+		return rdma.Subnets(src)
 	},
 }
 
@@ -74,7 +84,7 @@ func (b *perfBackend) refresh(ctx context.Context) (*topo.Machine, error) {
 
 func (b *perfBackend) end(t perftest.Timing) perftest.End {
 	return perftest.End{
-		NewEngine: b.newEngine, Counters: b.counters, Limits: b.limits,
+		NewEngine: b.newEngine, Counters: b.counters, Limits: b.limits, Rails: b.rails,
 		Version: readBuildInfo().Version, Simulated: b.simulated, Timing: t,
 	}
 }
@@ -157,7 +167,7 @@ func chooseDevice(m *topo.Machine, name string) (perftest.Local, error) {
 			continue
 		}
 		for _, p := range d.Ports {
-			if port != 0 && p.Number != port || port == 0 && p.State.Or("") != "ACTIVE" {
+			if port != 0 && p.Number != port || port == 0 && p.State.Or("") != portActive {
 				continue
 			}
 			l := perftest.NewLocal(d.Name)
@@ -211,6 +221,9 @@ func byUse(m *topo.Machine) []*rdma.Device {
 	slices.SortStableFunc(list, func(a, b *rdma.Device) int { return rank[a] - rank[b] })
 	return list
 }
+
+// portActive is the state of a port that carries traffic, as sysfs has it.
+const portActive = "ACTIVE"
 
 // connectWait is how long a client waits for a server that is not there yet.
 const connectWait = 10 * time.Second

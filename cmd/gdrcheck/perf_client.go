@@ -20,6 +20,7 @@ type perfClientOptions struct {
 	TokenFile  string
 	PeerDevice string
 	Reverse    bool
+	All        bool
 	Wait       time.Duration
 }
 
@@ -31,9 +32,14 @@ func newPerfClientCommand(s *streams, runF func(context.Context, *perfClientOpti
 		Long: `client measures between this node and one that runs 'gdrcheck perf server'. Run the line that
 the server printed: the token in it is how both know each other. It is taken from the
 environment (` + tokenEnv + `), a file or standard input, and never from a flag, since
-every user of a node sees its processes' arguments.`,
+every user of a node sees its processes' arguments.
+
+With --all every active port of this node's NICs is measured with the one of the same name on
+the other node; where names or networks differ, with the one in the same network, else with
+the next one in order. The server needs no option for it.`,
 		Example: `  ` + tokenEnv + `=… gdrcheck perf client 10.0.0.1
   gdrcheck perf client 10.0.0.1 --token-file /shared/perf.token --dev mlx5_0 --peer-dev mlx5_0
+  gdrcheck perf client 10.0.0.1 --token-file /shared/perf.token --all
   gdrcheck perf client 10.0.0.1 --token-file - --op read --measure bandwidth --size 1K:8M -o json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -46,22 +52,32 @@ every user of a node sees its processes' arguments.`,
 			if opts.Wait <= 0 {
 				return usagef("--wait %s: want a time above zero, as in --wait 10s", opts.Wait)
 			}
+			if opts.All {
+				if err := opts.validateAll(cmd); err != nil {
+					return err
+				}
+			}
 			if err := opts.Plan.validate(cmd); err != nil {
 				return err
 			}
 			if runF != nil {
 				return runF(cmd.Context(), opts)
 			}
+			if opts.All {
+				return perfAllRun(cmd.Context(), opts)
+			}
 			return perfClientRun(cmd.Context(), opts)
 		},
 	}
 	addOutputFlag(cmd, &opts.Output, "table", "json")
+	addVerboseFlag(cmd, &opts.Output)
 	addPlanFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	f.StringVar(&opts.TokenFile, "token-file", "", "read the server's token from `FILE` (-: standard input)")
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the server's RDMA `DEVICE`, or DEVICE/PORT (default: the server chooses)")
 	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the server's memory (default: the server chooses)")
 	f.BoolVar(&opts.Reverse, "reverse", false, "the server posts, and this end answers")
+	f.BoolVar(&opts.All, "all", false, "every port with its peer, write and read, there and back, one after another and then all at the same time")
 	f.DurationVar(&opts.Wait, "wait", connectWait, "for a server that is not there yet")
 	return cmd
 }
@@ -93,7 +109,7 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 		results = append(results, noted(r, p.Note))
 	}
 	_ = s.Close() // before the rest: the server has others to serve
-	return writePerf(ctx, opts.IO, &opts.Output, results, at)
+	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
 }
 
 func (o *perfClientOptions) measure(s *perftest.Session, p *perftest.Plan, l perftest.Local) (*perftest.Result, error) {

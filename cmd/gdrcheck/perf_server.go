@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -101,6 +102,7 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 		}
 	}
 	server := &perftest.Server{End: perf.end(perftest.Timing{}), Once: opts.Once, Local: opts.local}
+	server.Rails = opts.rails
 	logger := &serverLog{io: opts.IO}
 	server.Log = logger.event
 	token, err := server.Init()
@@ -135,6 +137,14 @@ func (o *perfServerOptions) device() string {
 		return o.Device
 	}
 	return fmt.Sprintf("%s/%d", o.Device, o.Port)
+}
+
+// rails are those that the server was started for.
+func (o *perfServerOptions) rails(ctx context.Context) ([]perftest.Rail, error) {
+	list, err := perf.rails(ctx)
+	return slices.DeleteFunc(list, func(r perftest.Rail) bool {
+		return o.Device != "" && (r.Device != o.Device || o.Port != 0 && r.Port != o.Port)
+	}), err
 }
 
 // local decides where a client's test runs.
@@ -231,9 +241,9 @@ func (l *serverLog) event(e perftest.Event) {
 	case e.Refused != nil:
 		text = "refused: " + e.Refused.Error()
 	case e.Test != nil:
-		text = "begins: " + report.PerfPlan(e.Test)
+		text = e.Port + " begins: " + report.PerfPlan(e.Test)
 	case e.Result != nil:
-		text = "ended: " + report.PerfLine(e.Result)
+		text = e.Port + " ended: " + report.PerfLine(e.Result)
 	case e.Ended != nil:
 		text = "broke off: " + e.Ended.Error()
 		if p, ok := errors.AsType[*perftest.PeerError](e.Ended); ok && p.Code == perftest.CodeInterrupted {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -27,29 +28,59 @@ const doubleEnv = "GDRCHECK_TEST_DOUBLE"
 // faultEnv names the call that fails at every double.
 const faultEnv = "GDRCHECK_TEST_DOUBLE_FAULT"
 
+// railsEnv is how many doubles a node has, each with one active port, in place of
+// the usual two devices. faultyEnv names the only one of them that fails.
+const (
+	railsEnv  = "GDRCHECK_TEST_DOUBLE_RAILS"
+	faultyEnv = "GDRCHECK_TEST_DOUBLE_FAULTY"
+)
+
+// faulty is a double that fails where it is told to.
+type faulty struct {
+	*perfdouble.Engine
+	device string
+}
+
 func newDouble(dir string) perftest.Engine {
-	return &perfdouble.Engine{Dir: dir, Before: func(_ context.Context, call string) error {
-		if call == os.Getenv(faultEnv) {
-			return &perftest.Failure{Call: call, Subject: perfdouble.Device, Cause: "it was told to", Check: "unset " + faultEnv}
+	f := &faulty{Engine: &perfdouble.Engine{Dir: dir}}
+	f.Before = func(_ context.Context, call string) error {
+		if only := os.Getenv(faultyEnv); call != os.Getenv(faultEnv) || only != "" && only != f.device {
+			return nil
 		}
-		return nil
-	}}
+		return &perftest.Failure{Call: call, Subject: f.device, Cause: "it was told to", Check: "unset " + faultEnv}
+	}
+	return f
+}
+
+// Open implements perftest.Engine.
+func (f *faulty) Open(ctx context.Context, p perftest.Plan, l perftest.Local, side perftest.Side) (perftest.Endpoint, error) {
+	f.device = l.Device
+	return f.Engine.Open(ctx, p, l, side)
 }
 
 // doubleBackend is a node with two RDMA devices, of which one is a double.
 func doubleBackend(dir string) *perfBackend {
 	port := func(n int, state string) rdma.Port { return rdma.Port{Number: n, State: fact.Of(state, "state")} }
+	devices := []rdma.Device{
+		{Name: perfdouble.Device, Ports: []rdma.Port{port(1, "DOWN"), port(2, "ACTIVE")}},
+		{Name: "down0", Ports: []rdma.Port{port(1, "DOWN")}},
+	}
+	if n, err := strconv.Atoi(os.Getenv(railsEnv)); err == nil {
+		devices = nil
+		for i := range n {
+			devices = append(devices, rdma.Device{Name: fmt.Sprintf("double%d", i), Ports: []rdma.Port{port(1, "ACTIVE")}})
+		}
+		devices = append(devices, rdma.Device{Name: "down0", Ports: []rdma.Port{port(1, "DOWN")}})
+	}
 	return &perfBackend{
 		newEngine: func() perftest.Engine { return newDouble(dir) },
 		collect: func(context.Context) (*topo.Machine, error) {
-			return &topo.Machine{Origin: "live", Simulated: true, CollectedAt: time.Now().UTC(), RDMA: rdma.Facts{Devices: []rdma.Device{
-				{Name: perfdouble.Device, Ports: []rdma.Port{port(1, "DOWN"), port(2, "ACTIVE")}},
-				{Name: "down0", Ports: []rdma.Port{port(1, "DOWN")}},
-			}}}, nil
+			return &topo.Machine{Origin: "live", Simulated: true, CollectedAt: time.Now().UTC(), RDMA: rdma.Facts{Devices: devices}}, nil
 		},
 		read: func(context.Context, string, int, []string) []rdma.Counter {
 			return []rdma.Counter{{Name: "link_downed", Value: fact.Of[uint64](0, "link_downed")}}
 		},
+		subnets:   func(context.Context) map[string][]netip.Prefix { return nil },
 		simulated: true,
 	}
 }

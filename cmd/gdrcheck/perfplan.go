@@ -36,6 +36,7 @@ type planFlags struct {
 	idle, interval  time.Duration
 	set             perftest.Plan // what stands in it is taken for flags that were given
 	portGiven       bool
+	shortest        time.Duration // of a bandwidth test where no flag says more; 0: the plan's own
 }
 
 func addPlanFlags(cmd *cobra.Command, p *planFlags) {
@@ -195,6 +196,9 @@ func (p *planFlags) apply(cmd *cobra.Command, plan *perftest.Plan) {
 	}
 	if given("count") {
 		plan.Messages, plan.DurationNs = set.Messages, 0
+	}
+	if p.shortest > 0 && plan.Measure == perftest.Bandwidth && !given("duration") && !given("count") {
+		plan.DurationNs = int64(p.shortest)
 	}
 	plan.MarginNs = 0
 	if plan.DurationNs > 0 && plan.Measure == perftest.Bandwidth {

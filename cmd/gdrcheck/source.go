@@ -27,9 +27,14 @@ type sourceOptions struct {
 	Timeout time.Duration
 	MST     bool // also ask mstconfig on a live machine
 	record  bool // remember what is read, for check --record
+	// Probe registers memory of idle GPUs with RDMA devices; Force, of all GPUs.
+	Probe, Force bool
 }
 
-const defaultTimeout = 20 * time.Second
+const (
+	defaultTimeout = 20 * time.Second
+	probeTimeout   = 60 * time.Second // GPUs without a persistence daemon are brought up one by one
+)
 
 func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	f := cmd.Flags()
@@ -44,6 +49,13 @@ func addMSTFlag(cmd *cobra.Command, o *sourceOptions) {
 	cmd.Flags().BoolVar(&o.MST, "mst", false, "also ask mstconfig, where it is installed, for the non-volatile settings of NVIDIA's NICs; takes a second a NIC")
 }
 
+// addProbeFlags adds what makes a command disturb the GPUs.
+func addProbeFlags(cmd *cobra.Command, o *sourceOptions) {
+	f := cmd.Flags()
+	f.BoolVar(&o.Probe, "probe", false, "also register memory of each idle GPU with each RDMA device, without traffic: a CUDA context on each, 0.5 GB for a moment")
+	f.BoolVar(&o.Force, "force", false, "with --probe, take GPUs that are in use, too")
+}
+
 func (o *sourceOptions) validate(cmd *cobra.Command) error {
 	given := 0
 	for _, name := range []string{"example", "root", "from"} {
@@ -53,6 +65,15 @@ func (o *sourceOptions) validate(cmd *cobra.Command) error {
 	}
 	if given > 1 {
 		return usagef("give only one of --example, --root and --from")
+	}
+	if o.Probe && given > 0 {
+		return usagef("--probe registers memory on this node: it does not go with --example, --root or --from")
+	}
+	if o.Force && !o.Probe {
+		return usagef("--force is for --probe: it takes GPUs that are in use, too")
+	}
+	if o.Probe && !cmd.Flags().Changed("timeout") {
+		o.Timeout = probeTimeout
 	}
 	if o.Timeout <= 0 {
 		return usagef("--timeout %s: want a time above zero, as in --timeout 20s", o.Timeout)
@@ -146,8 +167,14 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	if err != nil {
 		return nil, nil, err
 	}
-	if !src.live {
+	switch {
+	case !src.live:
 		want = collect.All()
+		want.Probe = collect.ProbeForced
+	case o.Force:
+		want.Probe = collect.ProbeForced
+	case o.Probe:
+		want.Probe = collect.ProbeIdle
 	}
 	if src.live {
 		want.NeedMST = o.MST

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +21,10 @@ import (
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
-// Device is what the double calls itself.
+// Device is what the first double calls itself; others are double1 and so on.
 const Device = "double0"
+
+const prefix = "double"
 
 // Engine is the double. It implements perftest.Engine.
 type Engine struct {
@@ -66,7 +69,7 @@ func (e *Engine) Open(ctx context.Context, p perftest.Plan, l perftest.Local, si
 	if err := e.before(ctx, "open"); err != nil {
 		return perftest.Endpoint{}, err
 	}
-	if l.Device != Device {
+	if !strings.HasPrefix(l.Device, prefix) {
 		return perftest.Endpoint{}, &perftest.Failure{Call: "ibv_open_device", Subject: l.Device, Cause: "there is no such device"}
 	}
 	var size int
@@ -85,7 +88,7 @@ func (e *Engine) Open(ctx context.Context, p perftest.Plan, l perftest.Local, si
 	e.plan, e.side, e.memory = p, side, f
 	const mtu, qpBits = 4096, 0xffffff
 	ep := perftest.Endpoint{
-		Device: Device, Port: l.Port, LinkLayer: "Ethernet", GID: "::ffff:127.0.0.1", MTUBytes: mtu,
+		Device: l.Device, Port: l.Port, LinkLayer: "Ethernet", GID: "::ffff:127.0.0.1", MTUBytes: mtu,
 		Bytes: uint64(size), RemoteKey: key, MaxReads: 1, CPU: -1, NUMANode: -1, DeviceNode: -1,
 		Double: "perfdouble", Notes: []string{"simulated: a test double, no RDMA"},
 	}

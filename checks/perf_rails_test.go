@@ -1,0 +1,109 @@
+package checks
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gdrcheck/gdrcheck/internal/topotest"
+	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+// onRail is one of several results that were measured between ports of the same
+// name, at the given rate.
+func onRail(rail string, together int, gbps float64) *perftest.Result {
+	r := ndr(gbps)
+	r.Rail, r.Peer, r.Together = rail, rail, together
+	return r
+}
+
+func TestPerfShared(t *testing.T) {
+	m := topotest.Machine(t, `
+pci0000:00
+  00:01.0 root mps=256
+    01:00.0 nic=mlx5_0 link=16x16 mps=256
+    01:00.1 nic=mlx5_1 link=16x16 mps=256
+  00:02.0 root mps=256
+    02:00.0 nic=mlx5_2 link=16x16 mps=256`) // a link carries 230 Gb/s
+	software := func(r *perftest.Result) *perftest.Result {
+		limit(perftest.Responder, func(l *perftest.Limits) { l.Software = true })(r)
+		return r
+	}
+	failed := func(r *perftest.Result) *perftest.Result {
+		r.Failure, r.FailedAt = &perftest.Failure{Call: "x"}, perftest.StageRan
+		return r
+	}
+	for _, tt := range []struct {
+		name    string
+		results []*perftest.Result
+		verdict Verdict
+		message string
+	}{
+		{"nothing shared", []*perftest.Result{onRail("mlx5_0/1", 0, 200), onRail("mlx5_2/1", 0, 200), onRail("mlx5_0/1", 2, 199), onRail("mlx5_2/1", 2, 198)},
+			Pass, "397 Gb/s together, 400 Gb/s alone: 99 %"},
+		{"just enough", []*perftest.Result{onRail("mlx5_0/1", 0, 200), onRail("mlx5_2/1", 0, 200), onRail("mlx5_0/1", 2, 180), onRail("mlx5_2/1", 2, 180)},
+			Pass, "90 %"},
+		{"a full link", []*perftest.Result{onRail("mlx5_0/1", 0, 200), onRail("mlx5_1/1", 0, 200), onRail("mlx5_0/1", 2, 112), onRail("mlx5_1/1", 2, 110)},
+			Info, "slower: mlx5_0/1, mlx5_1/1, which share the link below 0000:00:01.0; it is full"},
+		{"a link that should carry more", []*perftest.Result{onRail("mlx5_0/1", 0, 200), onRail("mlx5_1/1", 0, 200), onRail("mlx5_0/1", 2, 60), onRail("mlx5_1/1", 2, 60)},
+			Warn, "120 Gb/s together, 400 Gb/s alone: 30 %; slower: mlx5_0/1, mlx5_1/1, which share the link below 0000:00:01.0"},
+		{"no link in common", []*perftest.Result{onRail("mlx5_0/1", 0, 200), onRail("mlx5_2/1", 0, 200), onRail("mlx5_0/1", 2, 100), onRail("mlx5_2/1", 2, 100)},
+			Warn, "which share no PCIe link"},
+		{"one is slower", []*perftest.Result{onRail("mlx5_0/1", 0, 200), onRail("mlx5_2/1", 0, 200), onRail("mlx5_0/1", 2, 200), onRail("mlx5_2/1", 2, 100)},
+			Warn, "slower: mlx5_2/1"},
+		{"software", []*perftest.Result{onRail("mlx5_0/1", 0, 9), onRail("mlx5_2/1", 0, 9), software(onRail("mlx5_0/1", 2, 5)), onRail("mlx5_2/1", 2, 5)},
+			Info, "shares the CPU"},
+		{"one failed", []*perftest.Result{onRail("mlx5_0/1", 0, 200), onRail("mlx5_2/1", 0, 200), failed(onRail("mlx5_0/1", 2, 0)), onRail("mlx5_2/1", 2, 200)},
+			Unknown, "fewer than two ports"},
+		{"never alone", []*perftest.Result{onRail("mlx5_0/1", 2, 200), onRail("mlx5_2/1", 2, 200)}, Unknown, "fewer than two ports"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o, err := Run(m, Options{Only: []string{"perf"}, Results: tt.results})
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(o.Findings, func(f Finding) bool { return f.Check == "perf-shared" })
+			if f := o.Findings[i]; f.Verdict != tt.verdict || !strings.Contains(f.Message, tt.message) || f.Subject != "write of 2 ports" {
+				t.Errorf("%s, %s: %q, want %s with %q", f.Subject, f.Verdict, f.Message, tt.verdict, tt.message)
+			}
+			// What is slower since others run is no fault of the port.
+			for _, f := range o.Findings {
+				if f.Check == "perf-bandwidth" && strings.Contains(f.Subject, "with all others") {
+					t.Errorf("%s %s was judged", f.Check, f.Subject)
+				}
+			}
+		})
+	}
+}
+
+func TestPerfPorts(t *testing.T) {
+	pair := func(why perftest.Why, text string) perftest.RailPair {
+		return perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_1/1", By: perftest.MatchSubnet, Why: why, NotMeasured: text}
+	}
+	for _, tt := range []struct {
+		pair             perftest.RailPair
+		verdict          Verdict
+		subject, message string
+	}{
+		{pair("", ""), Pass, "mlx5_0/1", "measured with mlx5_1/1 of the other node: the one in the same network"},
+		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1"}, Pass, "mlx5_0/1", "measured with itself"},
+		{pair(perftest.WhyDown, "mlx5_1/1 is DOWN on the other node"), Fail, "mlx5_0/1", "not measured: mlx5_1/1 is DOWN on the other node"},
+		{perftest.RailPair{Rail: "mlx5_0/1", Why: perftest.WhyNoPeer, NotMeasured: "no port left"}, Warn, "mlx5_0/1", "no port left"},
+		{perftest.RailPair{Peer: "mlx5_1/1", Why: perftest.WhyNoPeer, NotMeasured: "no port left"}, Warn, "the other node's mlx5_1/1", "no port left"},
+		{pair(perftest.WhyLost, "the other side closed the connection"), Unknown, "mlx5_0/1", "closed"},
+		{pair(perftest.WhyBusy, "9 Gb/s"), Unknown, "mlx5_0/1", "9 Gb/s"},
+		{pair(perftest.WhyTime, "over"), Unknown, "mlx5_0/1", "over"},
+		{pair(perftest.WhyUnsupported, "an EFA device"), NotApplicable, "mlx5_0/1", "an EFA device"},
+		{perftest.RailPair{Why: perftest.WhyNone, NotMeasured: "no RDMA device"}, NotApplicable, "node", "no RDMA device"},
+	} {
+		o, err := Run(&topo.Machine{}, Options{Rails: []perftest.RailPair{tt.pair}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(o.Findings, func(f Finding) bool { return f.Check == "perf-ports" })
+		if f := o.Findings[i]; f.Verdict != tt.verdict || f.Subject != tt.subject || !strings.Contains(f.Message, tt.message) {
+			t.Errorf("%+v: %s, %s: %q", tt.pair, f.Subject, f.Verdict, f.Message)
+		}
+	}
+}
