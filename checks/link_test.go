@@ -83,9 +83,9 @@ func TestNICNeighbour(t *testing.T) {
 		{"not asked", nil, "mlx5_0/1", Unknown, "not collected", ""},
 		{"a NIC that the policy does not name", func(m *topo.Machine) { nic(m).Name = "mlx5_7" }, "mlx5_7/1", NotApplicable, "no policy names", ""},
 	})
-	if f := findingOf(t, goodNode(), nicNeighbour, "mlx5_0/1"); f.Verdict != NotApplicable {
-		t.Errorf("without a policy: %s %s", f.Verdict, f.Message)
-	}
+	runCases(t, "nic-neighbour", []verdictCase{
+		{"without a policy", heard("leaf9", "Ethernet12"), "mlx5_0/1", NotApplicable, "no policy names", ""},
+	})
 }
 
 func TestNICPending(t *testing.T) {
