@@ -38,6 +38,7 @@ var all = []Check{
 	peermemLoad,
 	peermemLegacy,
 	gdrWay,
+	gdrRegistration,
 	peermemVisible,
 	peermemContexts,
 	moduleHolders,
@@ -97,4 +98,5 @@ var all = []Check{
 	perfData,
 	perfCounters,
 	perfPriority,
+	gdrBeatsStaging,
 }

@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -108,9 +109,9 @@ func (c *Case) Unsure(format string, args ...any) { c.finding.Unsure = fmt.Sprin
 // Lower lowers the finding's severity for a subject that matters less than the
 // check's usual ones (the port of a storage NIC). It never raises it.
 func (c *Case) Lower(s Severity) {
-	if severityRank(s) < severityRank(c.finding.Severity) {
-		c.finding.Severity = s
-	}
+	c.finding.Severity = slices.MinFunc([]Severity{c.finding.Severity, s}, func(a, b Severity) int {
+		return severityRank(a) - severityRank(b)
+	})
 }
 
 func severityRank(s Severity) int {

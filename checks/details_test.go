@@ -137,6 +137,10 @@ func TestFixesHaveNoMore(t *testing.T) {
 			m.RDMA.Devices, m.RDMA.Listed = nil, known(0)
 			fn(m, nicAddr).Driver = known("e1000e")
 		}, "may have RDMA"},
+		{"ATS that is on", "acs-redirect", pair, func(m *topo.Machine) {
+			vfio(m)
+			fn(m, nicAddr).Config.ATS = known(true)
+		}, "mlxconfig"},
 		{"another GPU's switch", "acs-redirect", pair, all2(func(m *topo.Machine) {
 			fn(m, nicPort).Config.ACS.V.Ctl = 0x1d
 		}, gpuApart), "0000:00:03.0"},

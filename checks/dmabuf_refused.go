@@ -1,8 +1,12 @@
 package checks
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/host"
+	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
 var dmabufRefused = Check{
@@ -44,6 +48,11 @@ func evalDMABufRefused(c *Case) {
 		c.Row("kernel log, "+sinceBoot(e), e.Text, c.Machine.Host.KernelLog.Source)
 		c.Want("no refusal")
 	}
+	if n := c.registeredByDMABuf(); n > 0 {
+		c.Row("registrations by DMA-BUF", fmt.Sprintf("%d of %d work", n, n), fact.AskRegistration)
+		c.Info("the kernel log tells of a refusal, but every pair that was tried registers by DMA-BUF now")
+		return
+	}
 	message := "the GPU driver refused to map GPU memory for a device: "
 	switch events[0].Kind {
 	case host.LogDMABufDirect:
@@ -65,4 +74,21 @@ func evalDMABufRefused(c *Case) {
 		return
 	}
 	c.Fail("%s", message)
+}
+
+// registeredByDMABuf is how many pairs of a GPU and a NIC register by DMA-BUF; 0
+// where one of those that were tried does not.
+func (n *Node) registeredByDMABuf() int {
+	good := 0
+	for _, r := range n.Machine.Registrations {
+		p, ok := r.Probe.Get()
+		if d, found := n.Graph.Device(r.Device); !ok || !found || d.RDMA.Software {
+			continue
+		}
+		if !slices.Contains(works(p, perftest.MemoryCUDA), registrationWay(string(perftest.WayDMABuf))) {
+			return 0
+		}
+		good++
+	}
+	return good
 }

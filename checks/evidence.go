@@ -154,12 +154,12 @@ func showBytes(n uint64) string {
 	}
 	const mib, gib = 1 << 20, 1 << 30
 	switch {
-	case n >= gib && n%gib == 0:
-		return fmt.Sprintf("%d GiB", n/gib)
-	case n >= gib:
-		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
-	case n >= mib:
+	case n < mib:
+		return fmt.Sprintf("%d KiB", n/1024)
+	case n < gib:
 		return fmt.Sprintf("%d MiB", n/mib)
+	case n%gib != 0:
+		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
 	}
-	return fmt.Sprintf("%d KiB", n/1024)
+	return fmt.Sprintf("%d GiB", n/gib)
 }

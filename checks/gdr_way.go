@@ -7,6 +7,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -61,6 +62,14 @@ func evalGDRWay(c *Case) {
 	if c.passedThrough(c.Subject.GPU.Addr) {
 		c.NotApplicable("the GPU is reserved for a virtual machine (vfio-pci): its driver is the guest's")
 		return
+	}
+	if p, ok := c.registration(c.Subject.GPU, c.Subject.NIC).Get(); ok {
+		// What was done counts more than what settings let expect.
+		if ways := slices.Concat(works(p, perftest.MemoryCUDA), works(p, perftest.MemoryROCm)); len(ways) > 0 {
+			c.Row("registration", "works by "+strings.Join(ways, " and "), fact.AskRegistration)
+			c.Pass("%s, as registering showed", strings.Join(ways, " and "))
+			return
+		}
 	}
 	if c.Subject.GPU.Vendor == gpu.VendorAMD {
 		evalAMDWay(c)

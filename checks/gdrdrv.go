@@ -85,12 +85,11 @@ func evalGDRDrv(c *Case) {
 // a module that uses a proprietary one's symbols is none to the kernel.
 func gdrdrvWillNotLoad(c *Case) bool {
 	f := c.moduleFileOf("gdrdrv")
-	built, known := f.Description.Get()
-	flavour, hasFlavour := c.Machine.GPU.NVIDIA.Flavour.Get()
+	built, flavour := f.Description.Or(""), c.Machine.GPU.NVIDIA.Flavour.Or("")
 	release, hasRelease := c.Machine.Host.KernelRelease.Get()
 	again := "Build it anew against the driver that is there: sudo dkms build gdrdrv/" + f.Version.Or("VERSION") + " --force && sudo dkms install gdrdrv/" + f.Version.Or("VERSION") + " --force, then sudo modprobe gdrdrv"
 	switch magic, ok := f.VerMagic.Get(); {
-	case known && hasFlavour && flavour == "proprietary" && strings.Contains(built, "built for opensource"):
+	case flavour == "proprietary" && strings.Contains(built, "built for opensource"):
 		c.Row("gdrdrv's description", built, f.Path.V)
 		c.Want("built for proprietary NVIDIA driver")
 		c.Warn("gdrdrv will not load: it was built for the open GPU driver, and this one is proprietary")

@@ -29,7 +29,7 @@ func needLink(c *Case) (now pci.Link, best linkBest, ok bool) {
 	}
 	if pf, isVF := f.PhysFn.Get(); isVF {
 		if f, best.vf = c.Graph.Function(pf), true; f == nil {
-			c.Unknown("a virtual function, whose physical function %s, which has the link, was not seen", pf)
+			c.Unknown("cannot tell: a virtual function, whose physical function %s, which has the link, was not seen", pf)
 			return now, best, false
 		}
 	}

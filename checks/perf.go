@@ -18,9 +18,12 @@ func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
 	})
 }
 
-// eachAlone has the measurements of one kind as subjects that ran with no other
-// at the same time: those that did may have had to share what they need. It
-// leaves out what went through host memory, whose speed has no threshold of its own.
+// eachTransfer has all measurements but copies within a node.
+var eachTransfer = eachResult(perftest.Bandwidth, perftest.Latency)
+
+// eachAlone has the direct measurements of one kind that ran with no other at the
+// same time: those that did may have had to share what they need, and what goes
+// through host memory has no threshold of its own.
 func eachAlone(m perftest.Measure) func(*Node) []Subject {
 	return results(func(r *perftest.Result) bool { return r.Plan.Measure == m && direct(r) && r.Together == 0 })
 }

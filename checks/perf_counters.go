@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
@@ -22,7 +21,7 @@ var perfCounters = Check{
 		"https://docs.kernel.org/networking/device_drivers/ethernet/mellanox/mlx5/counters.html",
 		"https://docs.kernel.org/admin-guide/abi-stable.html",
 	},
-	Subjects: eachResult(perftest.Bandwidth, perftest.Latency),
+	Subjects: eachTransfer,
 	Eval:     evalPerfCounters,
 }
 

@@ -99,6 +99,18 @@ func TestPerfChecks(t *testing.T) {
 		{"a read takes longer", latency(perftest.Read, 4400), nil, "perf-latency", Pass, "4.40 us"},
 		{"slow read", latency(perftest.Read, 4600), nil, "perf-latency", Warn, "4.60 us"},
 		{"large messages", latency(perftest.Send, 9000), func(r *perftest.Result) { r.Steps[0].SizeBytes = 65536 }, "perf-latency", Info, "no threshold"},
+		{"as quick as may be", latency(perftest.Write, 2500), nil, "perf-latency", Pass, "2.50 us"},
+		{"as slow as may be", latency(perftest.Write, 5000), nil, "perf-latency", Warn, "5.00 us"},
+		{"the largest of the small", latency(perftest.Write, 1500), func(r *perftest.Result) { r.Steps[0].SizeBytes = 64 }, "perf-latency", Pass, ""},
+		{"the smallest size counts", latency(perftest.Write, 1500), func(r *perftest.Result) {
+			large := perftest.Step{SizeBytes: 64, Latency: &perftest.LatencyDist{MeanNs: 9000}}
+			r.Steps = []perftest.Step{large, r.Steps[0], large}
+		}, "perf-latency", Pass, "1.50 us"},
+		{"no latency measured", latency(perftest.Write, 1500), func(r *perftest.Result) { r.Steps[0].Latency = nil }, "perf-latency", Unknown, "nothing was measured"},
+		{"no step of a latency", latency(perftest.Write, 1500), func(r *perftest.Result) { r.Steps = nil }, "perf-latency", Unknown, "nothing was measured"},
+		{"no rate measured", ndr(392), func(r *perftest.Result) { r.Steps[0].Forward = nil }, "perf-bandwidth", Unknown, "nothing was measured"},
+		{"no step", ndr(392), func(r *perftest.Result) { r.Steps = nil }, "perf-bandwidth", Unknown, "nothing was measured"},
+		{"both directions", ndr(392), func(r *perftest.Result) { r.Plan.Bidirectional = true }, "perf-bandwidth", Pass, "in each direction"},
 		{"failed latency", latency(perftest.Send, 1), broken, "perf-latency", Blocked, "perf-data"},
 
 		{"set up", ndr(1), nil, "perf-setup", Pass, "opened and connected"},
@@ -201,5 +213,26 @@ func TestPerfPriority(t *testing.T) {
 			t.Errorf("%s: %s %s", tc.name, f.Verdict, f.Message)
 		}
 		checkFinding(t, f)
+	}
+}
+
+// A figure below what both ends carry is sure; where one limit is not known, it is not.
+func TestLowBandwidthIsSure(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*perftest.Result)
+		unsure bool
+	}{
+		"all limits known": {func(*perftest.Result) {}, false},
+		"a path not known": {limit(perftest.Responder, func(l *perftest.Limits) { l.PCIeBytesPerSec = 0 }), true},
+	} {
+		r := ndr(350)
+		tt.change(r)
+		o, err := Run(&topo.Machine{}, Options{Only: []string{"perf-bandwidth"}, Results: []*perftest.Result{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := o.Findings[0]; f.Verdict != Warn || (f.Unsure != "") != tt.unsure {
+			t.Errorf("%s: %s, unsure %q", name, f.Verdict, f.Unsure)
+		}
 	}
 }

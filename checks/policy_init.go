@@ -63,7 +63,7 @@ func (n *Node) foundNICs() NICExpect {
 	var e NICExpect
 	var models []string // of the NICs for compute; others have a rate and firmware of their own
 	for _, d := range n.Graph.NICs() {
-		if d.RDMA != nil && !d.RDMA.Software && d.Role == topo.RoleCompute {
+		if d.Role == topo.RoleCompute {
 			models = append(models, d.RDMA.Model.V.Name)
 		}
 	}

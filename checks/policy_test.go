@@ -131,6 +131,7 @@ func TestPolicyOf(t *testing.T) {
 	soft := goodNIC("rxe0", nicAddr, "ens1")
 	soft.Software, soft.PCI, soft.Model = true, absent[pci.Address](), absent[rdma.Model]()
 	other.RDMA.Devices = append(other.RDMA.Devices, soft)
+	other.PCI = append(other.PCI, function("0000:0c:00.0", rootPort, pci.ClassEthernet<<8, pci.PortEndpoint)) // no RDMA at all
 	if text, err = PolicyOf(other); err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/gdrcheck/gdrcheck/internal/fact"
-	"github.com/gdrcheck/gdrcheck/topo"
 )
 
 var rdmaDevicePresent = Check{
@@ -62,15 +59,9 @@ var rdmaDrivers = map[string]string{
 // suggestDrivers names the modules that are missing for NICs that are there.
 func suggestDrivers(c *Case) {
 	var seen []string
-	for _, d := range c.Graph.NICs() {
-		if d.Role != topo.RoleManagement || d.Addr == nil {
-			continue
-		}
+	for _, d := range c.Graph.NICs() { // without RDMA, all of them are PCI functions alone
 		f := c.Graph.Function(*d.Addr)
-		if f == nil || f.Driver.State != fact.Known {
-			continue
-		}
-		mod := rdmaDrivers[f.Driver.V]
+		mod := rdmaDrivers[f.Driver.Or("")]
 		if mod == "" || slices.Contains(seen, mod) {
 			continue
 		}

@@ -133,11 +133,12 @@ func TestRDMALinkLayer(t *testing.T) {
 	odd := secondPort(func(d *rdma.Device) { d.Transport.V = rdma.InfiniBand })
 	runCases(t, "rdma-link-layer", []verdictCase{
 		{"alike", secondPort(func(*rdma.Device) {}), "node", Pass, "2 alike", ""},
-		{"one of a model is Ethernet", all2(odd, func(m *topo.Machine) {
+		{"one of a model is Ethernet", all2(odd, thirdNIC, func(m *topo.Machine) {
 			nic(m).Transport.V = rdma.InfiniBand
 			m.RDMA.Devices[1].Transport.V = rdma.RoCE
-		}), "node", Warn, "mlx5_1 is Ethernet, 1 others are not", "mlxconfig -d 0000:07:00.0 set LINK_TYPE_P1=IB"},
-		{"of different models", secondPort(func(d *rdma.Device) { d.Transport.V, d.BoardID.V = rdma.InfiniBand, "MT_9" }), "node", Warn, "mixed", "NCCL_IB_HCA=="},
+			m.RDMA.Devices[2].Transport.V = rdma.InfiniBand
+		}), "node", Warn, "mlx5_1 is Ethernet, 2 others are not", "mlxconfig -d 0000:07:00.0 set LINK_TYPE_P1=IB"},
+		{"of different models", secondPort(func(d *rdma.Device) { d.Transport.V, d.BoardID.V = rdma.InfiniBand, "MT_9" }), "node", Warn, "mixed: mlx5_0 is Ethernet, 1 others are not", "NCCL_IB_HCA=="},
 		{"storage is not asked", secondNIC(func(d *rdma.Device) {
 			d.Transport.V, d.Model.V = rdma.InfiniBand, rdma.Model{Name: "ConnectX-6 Lx", MaxGbps: 50, GPUDirect: "dmabuf+peermem"}
 		}), "node", NotApplicable, "fewer than two", ""},

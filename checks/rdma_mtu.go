@@ -59,7 +59,7 @@ func evalMTU(c *Case) {
 		}
 	}
 	set := fmt.Sprintf("sudo ip link set %s mtu 9000 (%d at least; the switch ports too), and make it permanent in netplan, NetworkManager or systemd-networkd", orElse(dev, "INTERFACE"), roceFullMTU)
-	best, of := largestSiblingMTU(c, p)
+	best, of := largestMTU(c)
 	switch {
 	case c.matters(nic) && active < best:
 		c.Warn("%d, while %s has %d: connections between the two hang or end with a length error", active, of, best)
@@ -84,10 +84,10 @@ func mtuFor(netdev, most int) int {
 	return 0
 }
 
-// largestSiblingMTU is the largest among the other active RoCE ports that matter.
-func largestSiblingMTU(c *Case, port *rdma.Port) (mtu int, of string) {
+// largestMTU is the largest among the active RoCE ports that matter.
+func largestMTU(c *Case) (mtu int, of string) {
 	for _, s := range EachPort(c.Node) {
-		if s.Port == port || s.NIC.Software || s.NIC.Transport.Or("") != rdma.RoCE || s.Port.State.Or("") != "ACTIVE" || !c.matters(s.NIC) {
+		if s.NIC.Transport.Or("") != rdma.RoCE || s.Port.State.Or("") != "ACTIVE" || !c.matters(s.NIC) {
 			continue
 		}
 		if m := s.Port.ActiveMTU.Or(0); m > mtu {

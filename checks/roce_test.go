@@ -227,6 +227,10 @@ func TestRoCEBuffer(t *testing.T) {
 		}), "mlx5_0/1", NotApplicable, "not supported", ""},
 		{"not seen", set(func(l *qos.Port) { denied(&l.DCB.Buffer) }), "mlx5_0/1", Unknown, "may not be read", ""},
 	})
+	runCasesOn(t, "roce-buffer", network(t, "lossless"), []verdictCase{
+		{"shared", buffers(func(b *qos.Buffer) { b.Priority[3] = 0 }), "mlx5_0/1", Fail, "shares buffer 0", ""},
+		{"empty", buffers(func(b *qos.Buffer) { b.SizeBytes[1] = 0 }), "mlx5_0/1", Fail, "has no size", ""},
+	})
 }
 
 func TestRoCEDCBX(t *testing.T) {

@@ -138,6 +138,7 @@ func TestLinkOfUnseenPF(t *testing.T) {
 		if seen++; f.Verdict != Unknown {
 			t.Errorf("%s %s is %s: %s", f.Check, f.Subject, f.Verdict, f.Message)
 		}
+		checkFinding(t, f)
 	}
 	if seen != 2 || o.ExitCode == 0 {
 		t.Errorf("%d findings of %s, exit code %d", seen, d.Name, o.ExitCode)

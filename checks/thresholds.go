@@ -53,6 +53,10 @@ type Thresholds struct {
 	PerfLatencyMaxSizeBytes   int                            `yaml:"perf_latency_max_size_bytes"`
 	PerfLatencyPassNs         map[perftest.Operation]float64 `yaml:"perf_latency_pass_ns"`
 	PerfLatencyWarnNs         map[perftest.Operation]float64 `yaml:"perf_latency_warn_ns"`
+
+	GDRCompareMinSizeBytes int                    `yaml:"gdr_compare_min_size_bytes"`
+	GDRMinSpeedUp          float64                `yaml:"gdr_min_speed_up"`
+	GDRHostShare           map[topo.Class]float64 `yaml:"gdr_host_share"`
 }
 
 // defaultThresholds returns what holds where neither preset nor policy says

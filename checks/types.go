@@ -125,15 +125,16 @@ type Subject struct {
 	ID    string   // "node", "GPU0", "mlx5_0/1", "GPU0 mlx5_0", "0000:3a:00.0", "read latency mlx5_0/1 mlx5_1/1"
 	Parts []string // device IDs; empty: the node as a whole
 
-	GPU      *gpu.GPU
-	NIC      *rdma.Device
-	Port     *rdma.Port
-	Leg      *qos.Port // the port's settings, one way out of it
-	Pair     *topo.Pair
-	Function *pci.Function
-	Result   *perftest.Result
-	Results  []*perftest.Result // that ran at the same time
-	Rail     *perftest.RailPair
+	GPU        *gpu.GPU
+	NIC        *rdma.Device
+	Port       *rdma.Port
+	Leg        *qos.Port // the port's settings, one way out of it
+	Pair       *topo.Pair
+	Function   *pci.Function
+	Result     *perftest.Result
+	Results    []*perftest.Result // that ran at the same time
+	Rail       *perftest.RailPair
+	Comparison *perftest.Comparison
 }
 
 // Step is one rung of a pair's ladder with its verdict.

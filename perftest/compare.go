@@ -8,10 +8,14 @@ import (
 // Comparison is the same data, measured by several routes in turns.
 type Comparison struct {
 	Measure Measure `json:"measure"`
-	// Note says what stands for a GPU's memory, where it is none.
-	Note   string         `json:"note,omitempty"`
-	Rounds int            `json:"rounds"`
-	Sizes  []ComparedSize `json:"sizes"`
+	// OnGPU: an end's memory is a GPU's, so that the direct route is GPUDirect
+	// RDMA. Else host memory stands for it.
+	OnGPU bool `json:"on_gpu"`
+	// Simulated: no GPU or no RDMA took part, but what stands for it. Note says what.
+	Simulated bool           `json:"simulated"`
+	Note      string         `json:"note,omitempty"`
+	Rounds    int            `json:"rounds"`
+	Sizes     []ComparedSize `json:"sizes"`
 	// CrossoverBytes is the smallest size from which on, up to the largest, the
 	// direct route is better than the staged one; 0: it is not even for the largest.
 	CrossoverBytes int `json:"crossover_bytes,omitempty"`
@@ -63,23 +67,35 @@ func Compare(results []*Result) []*Comparison {
 }
 
 func compare(m Measure, results []*Result) *Comparison {
-	c := &Comparison{Measure: m}
-	rounds := map[Route]int{}
+	c := &Comparison{Measure: m, OnGPU: slices.ContainsFunc(results, (*Result).OnGPU)}
+	lanes := map[Route][]*Result{}
 	var sizes []int
 	for _, r := range results {
-		rounds[r.Plan.Route]++
-		c.Rounds = max(c.Rounds, rounds[r.Plan.Route])
+		lane := r.Plan.Route
+		if lane == RouteDirect && c.OnGPU && r.onHost() {
+			lane = RouteHost
+		}
+		lanes[lane] = append(lanes[lane], r)
+		c.Rounds = max(c.Rounds, len(lanes[lane]))
 		sizes = append(sizes, r.Plan.SizesBytes...)
 		if r.Failure != nil {
-			c.fail(r)
+			c.fail(lane, r)
 		}
+		c.Simulated = c.Simulated || r.Simulated
+	}
+	switch {
+	case c.Simulated:
+		c.Note = "test doubles took part: the figures say nothing about a machine"
+	case !c.OnGPU:
+		c.Simulated = true
+		c.Note = "no GPU took part: host memory stands for a GPU's, so the direct route is RDMA without GPUDirect, and what is staged is copied by the CPU"
 	}
 	slices.Sort(sizes)
 	for _, size := range slices.Compact(sizes) {
 		s := ComparedSize{SizeBytes: size, Routes: map[Route]Figure{}}
-		for _, route := range Routes {
-			if f, ok := figure(m, route, size, results); ok {
-				s.Routes[route] = f
+		for lane, of := range lanes {
+			if f, ok := figure(m, lane, size, of); ok {
+				s.Routes[lane] = f
 			}
 		}
 		s.SpeedUp = s.speedUp(m)
@@ -89,24 +105,31 @@ func compare(m Measure, results []*Result) *Comparison {
 	return c
 }
 
-func (c *Comparison) fail(r *Result) {
+func (e *Endpoint) onGPU() bool { return OnGPU(e.Memory.Kind) }
+
+// OnGPU says whether an end's memory was a GPU's.
+func (r *Result) OnGPU() bool { return r.Initiator.onGPU() || r.Responder.onGPU() }
+
+// onHost is false for a test that did not come so far.
+func (r *Result) onHost() bool {
+	return r.Initiator.Memory.Kind == MemoryHost && r.Responder.Memory.Kind == MemoryHost
+}
+
+func (c *Comparison) fail(lane Route, r *Result) {
 	text := fmt.Sprintf("at the %s: %s", r.Faulty, r.Failure.Error())
 	if c.Failures == nil {
 		c.Failures = map[Route][]string{}
 	}
-	if list := c.Failures[r.Plan.Route]; !slices.Contains(list, text) {
-		c.Failures[r.Plan.Route] = append(list, text)
+	if list := c.Failures[lane]; !slices.Contains(list, text) {
+		c.Failures[lane] = append(list, text)
 	}
 }
 
-// figure is the median of what the rounds of a route gave for a size. A round
+// figure is the median of what the rounds of a lane gave for a size. A round
 // whose data arrived wrong gives none.
-func figure(m Measure, route Route, size int, results []*Result) (f Figure, ok bool) {
+func figure(m Measure, lane Route, size int, results []*Result) (f Figure, ok bool) {
 	var cpu []float64
 	for _, r := range results {
-		if r.Plan.Route != route {
-			continue
-		}
 		for _, s := range r.Steps {
 			if s.SizeBytes != size || s.wrong() {
 				continue
@@ -133,7 +156,7 @@ func figure(m Measure, route Route, size int, results []*Result) (f Figure, ok b
 	} else {
 		f.BytesPerSec, f.CPUNsPerByte = median(f.Rounds), median(cpu)
 	}
-	f.HostBytesPerByte = route.HostBytesPerByte(f.Path == loopbackInterface)
+	f.HostBytesPerByte = lane.HostBytesPerByte(f.Path == loopbackInterface)
 	return f, true
 }
 

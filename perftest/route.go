@@ -9,6 +9,13 @@ import (
 // Routes are all routes between two ends.
 var Routes = []Route{RouteDirect, RouteStaged, RouteTCP}
 
+// RouteHost is no route of a plan. A comparison has it beside the direct route
+// on a GPU's memory: the direct one between the host memories of the same ends.
+const RouteHost Route = "host"
+
+// Lanes are what a comparison may hold, in the order to show them.
+var Lanes = append(slices.Clone(Routes), RouteHost)
+
 // What NCCL takes for a connection whose buffers are in host memory: a buffer
 // of 4 MiB (NCCL_BUFFSIZE) in 8 parts (NCCL_STEPS).
 const (
@@ -68,7 +75,8 @@ func (p *Plan) validateRoute() error {
 }
 
 // HostBytesPerByte is how often each byte that goes by a route crosses the host
-// memory of both nodes, on its way from one GPU to the other. It is computed,
+// memory of both nodes, on its way from one GPU to the other (RouteHost: from
+// host memory to host memory). It is computed,
 // from the copies that the route makes, and knows nothing of caches. local: both
 // ends are on one node, where a TCP connection needs no NIC.
 func (r Route) HostBytesPerByte(local bool) float64 {
@@ -82,6 +90,8 @@ func (r Route) HostBytesPerByte(local bool) float64 {
 		return gpuIn + nicOut + nicIn + gpuOut
 	case r == RouteTCP && local:
 		return gpuIn + copyIn + copyOut + gpuOut
+	case r == RouteHost:
+		return nicOut + nicIn
 	case r == RouteTCP:
 		return gpuIn + copyIn + nicOut + nicIn + copyOut + gpuOut
 	}

@@ -83,8 +83,8 @@ type Perf struct {
 	ExitCode int                `json:"exit_code"`
 	Findings []checks.Finding   `json:"findings"`
 	Results  []*perftest.Result `json:"results"`
-	// Rails are the ports that were to be measured with those of the other node.
-	Rails []perftest.RailPair `json:"rails,omitempty"`
 	// Comparisons are of results by different routes; left out where there is one.
 	Comparisons []*perftest.Comparison `json:"comparisons,omitempty"`
+	// Rails are the ports that were to be measured with those of the other node.
+	Rails []perftest.RailPair `json:"rails,omitempty"`
 }

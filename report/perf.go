@@ -20,8 +20,8 @@ func NewPerf(results []*perftest.Result, rails []perftest.RailPair, o checks.Out
 		},
 		Verdict: o.Verdict, ExitCode: o.ExitCode,
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
-		Results:  append([]*perftest.Result{}, results...),
-		Rails:    rails, Comparisons: perftest.Compare(results),
+		Results:  append([]*perftest.Result{}, results...), Comparisons: perftest.Compare(results),
+		Rails: rails,
 	}
 	doc.Simulated = simulated(results)
 	return doc
@@ -40,12 +40,13 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 		p.para("", "Simulated: "+doubles(doc.Results)+" stood for the real thing. The figures say nothing about a machine.")
 		p.line("")
 	}
+	p.comparisons(doc)
 	if doc.Rails != nil {
 		p.rails(doc.Rails, doc.Results)
 		p.blank()
 	}
-	p.comparisons(doc)
-	if p.Verbose || doc.Rails == nil && len(doc.Comparisons) == 0 { // else the tables hold their figures
+	// What comparisons and rails tell, they tell of all results.
+	if doc.Rails == nil && len(doc.Comparisons) == 0 || s.Verbose {
 		for i, r := range doc.Results {
 			if i > 0 || len(doc.Comparisons) > 0 {
 				p.line("")

@@ -28,36 +28,54 @@ func (p *page) comparison(c *perftest.Comparison) {
 	}
 	g := grid{head: []string{"bytes"}, indent: 2}
 	routes := comparedRoutes(c)
-	for _, r := range routes {
-		g.head = append(g.head, string(r))
-	}
-	for _, r := range routes[1:] {
-		g.head = append(g.head, "vs "+string(r))
+	names := laneNames(c, routes)
+	g.head = append(g.head, names...)
+	for _, n := range names[1:] {
+		g.head = append(g.head, "vs "+n)
 	}
 	if c.Measure == perftest.Bandwidth {
-		for _, r := range routes {
-			g.head = append(g.head, "CPU s/GB "+string(r))
+		for _, n := range names {
+			g.head = append(g.head, "CPU s/GB "+n)
 		}
 	}
 	for _, s := range c.Sizes {
 		g.add(comparedRow(c.Measure, routes, s)...)
 	}
 	p.table(g)
-	p.para("  ", hostTraffic(c, routes))
+	p.para("  ", hostTraffic(c, routes, names))
 	if text := crossoverText(c); text != "" {
 		p.para("  ", text)
 	}
-	for _, r := range routes {
+	for i, r := range routes {
 		for _, f := range c.Failures[r] {
-			p.para("  "+p.mark(checks.Fail)+" ", fmt.Sprintf("%s: %s", r, f))
+			p.para("  "+p.mark(checks.Fail)+" ", fmt.Sprintf("%s: %s", names[i], f))
 		}
 	}
+}
+
+// laneNames are what people call the routes.
+func laneNames(c *perftest.Comparison, routes []perftest.Route) []string {
+	words := map[perftest.Route]string{
+		perftest.RouteDirect: directName(c), perftest.RouteStaged: "staged", perftest.RouteTCP: "TCP", perftest.RouteHost: "host RDMA",
+	}
+	var out []string
+	for _, r := range routes {
+		out = append(out, words[r])
+	}
+	return out
+}
+
+func directName(c *perftest.Comparison) string {
+	if c.OnGPU {
+		return "GDR"
+	}
+	return "direct"
 }
 
 // comparedRoutes are those with a figure or a failure.
 func comparedRoutes(c *perftest.Comparison) []perftest.Route {
 	var out []perftest.Route
-	for _, r := range perftest.Routes {
+	for _, r := range perftest.Lanes {
 		seen := len(c.Failures[r]) > 0
 		for _, s := range c.Sizes {
 			_, ok := s.Routes[r]
@@ -98,13 +116,13 @@ func comparedRow(m perftest.Measure, routes []perftest.Route, s perftest.Compare
 }
 
 // hostTraffic says what each route costs the host's memory, and where TCP went.
-func hostTraffic(c *perftest.Comparison, routes []perftest.Route) string {
+func hostTraffic(c *perftest.Comparison, routes []perftest.Route, names []string) string {
 	var parts []string
 	path := ""
-	for _, r := range routes {
+	for i, r := range routes {
 		for _, s := range c.Sizes {
 			if f, ok := s.Routes[r]; ok {
-				parts = append(parts, fmt.Sprintf("%s %.0f", r, f.HostBytesPerByte))
+				parts = append(parts, fmt.Sprintf("%s %.0f", names[i], f.HostBytesPerByte))
 				if r == perftest.RouteTCP {
 					path = f.Path
 				}
@@ -128,13 +146,14 @@ func crossoverText(c *perftest.Comparison) string {
 	if n == 0 || c.Sizes[n-1].SpeedUp[perftest.RouteStaged] == 0 {
 		return ""
 	}
+	direct := directName(c)
 	switch {
 	case c.CrossoverBytes == 0:
-		return "direct is not better than staged, not even for the largest messages"
+		return direct + " is not better than staged, not even for the largest messages"
 	case c.CrossoverBytes == c.Sizes[0].SizeBytes:
-		return "direct is better than staged at all sizes measured"
+		return direct + " is better than staged at all sizes measured"
 	}
-	return fmt.Sprintf("direct is better than staged from %d bytes on", c.CrossoverBytes)
+	return fmt.Sprintf("%s is better than staged from %d bytes on", direct, c.CrossoverBytes)
 }
 
 // routeTitle says in a line what a plan measures that goes through host memory.

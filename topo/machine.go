@@ -26,6 +26,9 @@ type Machine struct {
 	QoS       qos.Facts      `json:"qos,omitzero"`
 	GPU       gpu.Facts      `json:"gpu,omitzero"`
 	Host      host.Facts     `json:"host,omitzero"`
+	// Registrations are what registering memory of each GPU with each RDMA device
+	// gave, in the order of both; empty: nobody asked.
+	Registrations []rdma.Registration `json:"registrations,omitempty"`
 	// Problems are whole parts that could not be collected, with the reason.
 	Problems []Problem `json:"problems,omitempty"`
 }

@@ -40,10 +40,12 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
   gdrcheck check --only acs-redirect,pcie-link-width
   sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
   sudo gdrcheck check --policy policy.yaml
-  sudo gdrcheck check --perf
-  gdrcheck check --root /host`,
+  gdrcheck check --root /host
+  sudo gdrcheck check --probe
+  sudo gdrcheck check --perf`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.Source.measures = opts.Perf.On
 			if err := opts.Source.validate(cmd); err != nil {
 				return err
 			}
@@ -66,6 +68,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 		},
 	}
 	addSourceFlags(cmd, &opts.Source)
+	addProbeFlags(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	f := cmd.Flags()
 	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs` or areas, see 'gdrcheck list')")
@@ -158,6 +161,7 @@ func (o *checkOptions) measure(ctx context.Context, m *topo.Machine, choice chec
 	if err != nil {
 		return measured{}, err
 	}
+	o.Perf.Force = o.Source.Force
 	what := perf.measureNode(ctx, o.IO, m, o.Perf, n.Thresholds)
 	if ctx.Err() != nil {
 		return what, unmeasured{errors.New("interrupted")}

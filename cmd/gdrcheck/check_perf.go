@@ -32,15 +32,13 @@ func addNodePerfFlags(cmd *cobra.Command, o *nodePerf) {
 	f := cmd.Flags()
 	f.BoolVar(&o.On, "perf", false, "also measure: a short loopback of each active RDMA port, alone and then all at the same time; it loads the ports")
 	f.DurationVar(&o.Budget, "perf-budget", defaultPerfBudget, "longest time for --perf")
-	f.BoolVar(&o.Force, "force", false, "with --perf, measure ports that others use, too")
+	f.Lookup("force").Usage = "with --probe or --perf, take GPUs and ports that are in use, too"
 }
 
 func (o *nodePerf) validate(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
-	for _, name := range []string{"perf-budget", "force"} {
-		if given(name) && !o.On {
-			return usagef("--%s is for --perf, which was not given", name)
-		}
+	if given("perf-budget") && !o.On {
+		return usagef("--perf-budget is for --perf, which was not given")
 	}
 	for _, name := range []string{"from", "example", "root"} {
 		if given(name) && o.On {

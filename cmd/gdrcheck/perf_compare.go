@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -59,6 +60,7 @@ fails leaves the others as they are. The other end is 'gdrcheck perf server'.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.TokenFile, "token-file", "", "read the server's token from `FILE` (-: standard input)")
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the server's RDMA `DEVICE`, or DEVICE/PORT (default: the server chooses)")
+	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the server's memory (default auto: a GPU's where it has one)")
 	f.DurationVar(&opts.Wait, "wait", connectWait, "for a server that is not there yet")
 	cmd.AddCommand(newPerfCompareLoopbackCommand(s, runF))
 	return cmd
@@ -87,6 +89,7 @@ stays within its kernel, and touches no NIC: the table says which interface carr
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
 	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
 	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same, or the first active one of --peer-dev)")
+	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the other end's memory (default: as --mem and --gpu)")
 	return cmd
 }
 
@@ -101,6 +104,7 @@ func addCompareFlags(cmd *cobra.Command, o *compareOptions) {
 		flag.DefValue = value
 	}
 	f.Lookup("duration").DefValue = compareDuration.String()
+	f.Lookup("mem").Usage = memoryUsage + " (default auto: a GPU's where there is one)"
 	for _, name := range notCompared {
 		_ = f.MarkHidden(name)
 	}
@@ -122,6 +126,12 @@ func (o *compareOptions) start(cmd *cobra.Command, runF func(context.Context, *c
 	}
 	if !f.Changed("duration") && !f.Changed("count") {
 		_ = f.Set("duration", compareDuration.String())
+	}
+	if o.Plan.Memory == (perftest.MemoryAsk{}) {
+		o.Plan.Memory.Memory = perftest.MemoryAuto
+	}
+	if !o.Loopback && o.Plan.PeerMemory == (perftest.MemoryAsk{}) {
+		o.Plan.PeerMemory.Memory = perftest.MemoryAuto
 	}
 	// A write that the receiver is told of, since it may not poll a GPU's memory.
 	o.Plan.ops = []string{string(perftest.WriteImm)}
@@ -148,25 +158,45 @@ func compareRun(ctx context.Context, o *compareOptions) error {
 		return err
 	}
 	defer end()
-	var results []*perftest.Result
-	failed := map[string]bool{} // routes that are not tried again
-	for round := range o.Rounds {
-		for _, p := range turns(o.Plan.Plans, round) {
-			key := string(p.Route) + string(p.Measure)
-			if failed[key] {
-				continue
-			}
-			p.Seed += uint64(round) // what an earlier round left is wrong
-			r, err := measure(p)
-			if err != nil {
-				return err
-			}
-			failed[key] = r.Failure != nil
-			results = append(results, r)
-		}
+	results, err := o.compare(measure)
+	if err != nil {
+		return err
 	}
 	end() // before the rest: a server has others to serve
 	return writePerf(ctx, o.IO, &o.Output, measured{Results: results}, at)
+}
+
+// compare measures every route in each round. One that failed is not tried again.
+func (o *compareOptions) compare(measure measurer) ([]*perftest.Result, error) {
+	var results []*perftest.Result
+	failed := map[string]bool{}
+	try := func(p perftest.Plan, onHost bool) (*perftest.Result, error) {
+		key := fmt.Sprint(p.Route, p.Measure, onHost)
+		if failed[key] {
+			return nil, nil
+		}
+		r, err := measure(p, onHost)
+		if err != nil {
+			return nil, err
+		}
+		failed[key] = r.Failure != nil
+		results = append(results, r)
+		return r, nil
+	}
+	for round := range o.Rounds {
+		for _, p := range turns(o.Plan.Plans, round) {
+			p.Seed += uint64(round) // what an earlier round left is wrong
+			r, err := try(p, false)
+			// What GPUDirect RDMA is to be held against: the same NICs without it.
+			if err == nil && r != nil && p.Route == perftest.RouteDirect && r.OnGPU() {
+				_, err = try(p, true)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return results, nil
 }
 
 // turns has the routes in another order in each round, so that none is always
@@ -176,14 +206,25 @@ func turns(plans []perftest.Plan, round int) []perftest.Plan {
 	return slices.Concat(plans[round%n:], plans[:round%n])
 }
 
-type measurer func(perftest.Plan) (*perftest.Result, error)
+// measurer runs a plan, onHost: over the host memory of both ends.
+type measurer func(p perftest.Plan, onHost bool) (*perftest.Result, error)
+
+func hostMemory(l perftest.Local) perftest.Local {
+	l.Memory, l.Way, l.GPU = perftest.MemoryHost, "", nil
+	return l
+}
 
 // connect readies the other end.
 func (o *compareOptions) connect(ctx context.Context) (measurer, func(), error) {
 	if o.Loopback {
 		l := &loopbackOptions{IO: o.IO, Plan: o.Plan, PeerDevice: o.PeerDevice, PeerPort: o.PeerPort, PeerCPU: o.PeerCPU}
 		a, b, err := l.ends(ctx)
-		return func(p perftest.Plan) (*perftest.Result, error) { return measureLoopback(ctx, o.IO, p, a, b) }, func() {}, err
+		return func(p perftest.Plan, onHost bool) (*perftest.Result, error) {
+			if onHost {
+				return measureLoopback(ctx, o.IO, p, hostMemory(a), hostMemory(b))
+			}
+			return measureLoopback(ctx, o.IO, p, a, b)
+		}, func() {}, err
 	}
 	token, err := readToken(o.IO, o.TokenFile)
 	if err != nil {
@@ -197,8 +238,12 @@ func (o *compareOptions) connect(ctx context.Context) (measurer, func(), error) 
 	if err != nil {
 		return nil, nil, interrupted(ctx, err)
 	}
-	return func(p perftest.Plan) (*perftest.Result, error) {
-		r, err := o.measure(s, &p, local)
+	return func(p perftest.Plan, onHost bool) (*perftest.Result, error) {
+		client, local := o.perfClientOptions, local
+		if onHost {
+			local, client.Plan.PeerMemory = hostMemory(local), perftest.MemoryAsk{Memory: perftest.MemoryHost}
+		}
+		r, err := client.measure(s, &p, local)
 		if err != nil {
 			return r, interrupted(ctx, err)
 		}

@@ -90,7 +90,7 @@ func rdmaCountersRun(ctx context.Context, opts *rdmaCountersOptions) error {
 	if opts.Watch > 0 {
 		return watchCounters(ctx, opts, m, doc)
 	}
-	for _, p := range portsOf(m) {
+	for _, p := range watchedPorts(m) {
 		list, reason := qos.Totals(p.counters)
 		doc.Ports = append(doc.Ports, counterPort(p, list, reason))
 	}
@@ -105,7 +105,7 @@ type watchedPort struct {
 	counters []rdma.Counter
 }
 
-func portsOf(m *topo.Machine) []watchedPort {
+func watchedPorts(m *topo.Machine) []watchedPort {
 	var out []watchedPort
 	for i := range m.RDMA.Devices {
 		d := &m.RDMA.Devices[i]
@@ -132,7 +132,7 @@ func watchCounters(ctx context.Context, opts *rdmaCountersOptions, m *topo.Machi
 	if err != nil {
 		return err
 	}
-	ports := portsOf(m)
+	ports := watchedPorts(m)
 	opts.read(ctx, src, ports)
 	began := time.Now()
 	tick := time.NewTicker(opts.Watch)

@@ -26,11 +26,17 @@ type sourceOptions struct {
 	From    string
 	Timeout time.Duration
 	record  bool // remember what is read, for check --record
+	// Probe registers memory of idle GPUs with RDMA devices; Force, of all GPUs.
+	Probe, Force bool
 
+	measures bool     // check --perf, which --force is for, too
 	measured measured // what a recording holds of measurements
 }
 
-const defaultTimeout = 20 * time.Second
+const (
+	defaultTimeout = 20 * time.Second
+	probeTimeout   = 60 * time.Second // GPUs without a persistence daemon are brought up one by one
+)
 
 func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	f := cmd.Flags()
@@ -39,6 +45,13 @@ func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	f.StringVar(&o.From, "from", "", "read the recording in `FILE`, made with 'gdrcheck snapshot'")
 	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "longest time to collect; what is not told by then counts as unknown")
 	must(cmd.MarkFlagDirname("root"))
+}
+
+// addProbeFlags adds what makes a command disturb the GPUs.
+func addProbeFlags(cmd *cobra.Command, o *sourceOptions) {
+	f := cmd.Flags()
+	f.BoolVar(&o.Probe, "probe", false, "also register memory of each idle GPU with each RDMA device, without traffic: a CUDA context on each, 0.5 GB for a moment")
+	f.BoolVar(&o.Force, "force", false, "with --probe, take GPUs that are in use, too")
 }
 
 func (o *sourceOptions) validate(cmd *cobra.Command) error {
@@ -50,6 +63,15 @@ func (o *sourceOptions) validate(cmd *cobra.Command) error {
 	}
 	if given > 1 {
 		return usagef("give only one of --example, --root and --from")
+	}
+	if o.Probe && given > 0 {
+		return usagef("--probe registers memory on this node: it does not go with --example, --root or --from")
+	}
+	if o.Force && !o.Probe && !o.measures {
+		return usagef("--force is for --probe: it takes GPUs that are in use, too")
+	}
+	if o.Probe && !cmd.Flags().Changed("timeout") {
+		o.Timeout = probeTimeout
 	}
 	if o.Timeout <= 0 {
 		return usagef("--timeout %s: want a time above zero, as in --timeout 20s", o.Timeout)
@@ -143,8 +165,14 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	if err != nil {
 		return nil, nil, err
 	}
-	if !src.live {
+	switch {
+	case !src.live:
 		want = collect.All()
+		want.Probe = collect.ProbeForced
+	case o.Force:
+		want.Probe = collect.ProbeForced
+	case o.Probe:
+		want.Probe = collect.ProbeIdle
 	}
 	want.Origin, want.CollectedAt, want.Timeout = src.origin, src.collectedAt, o.Timeout
 	// A test double knows of GPUs that the PCI tree has not.

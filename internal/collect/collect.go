@@ -41,6 +41,7 @@ type Options struct {
 	NeedVerbs    bool            // libibverbs' and rdmamap's own view
 	NeedQoS      bool            // settings of RDMA ports: flow and congestion control, link, module, firmware
 	Brief        bool            // of NVML only what a topology needs
+	Probe        Probe           // registration of GPUs' memory; makes contexts on them
 	// AskNVIDIA asks NVIDIA's libraries though no NVIDIA device is there.
 	AskNVIDIA bool
 
@@ -122,6 +123,15 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 	})
 	wg.Wait()
 	m.Problems = append(m.Problems, missing(m, rdmaErr, qosErr, gpuErr, hostErr)...)
+	if opt.Probe != ProbeNone && len(m.GPU.GPUs) > 0 && len(m.RDMA.Devices) > 0 {
+		known := *m // what goes on beyond its time must not see m change
+		m.Registrations, err = part(ctx, opt.lost, "registration", func() []rdma.Registration {
+			return registrations(asking, s, &known, opt.Probe)
+		})
+		if err != nil {
+			m.Problems = append(m.Problems, topo.Problem{Part: "registration", Reason: err.Error()})
+		}
+	}
 	m.Simulated = s.simulated()
 	return m
 }

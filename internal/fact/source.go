@@ -36,25 +36,28 @@ type Source interface {
 // The questions that Ask knows. The type that a Record's Data decodes into
 // stands beside each.
 const (
-	AskFiles     = "files"    // args: paths; Data: []byte, the content (config space, VPD, counters, debugfs)
-	AskNVML      = "nvml"     // args: none or gpu.Brief; Data: gpu.NVMLSystem for subject "system", gpu.NVMLDevice for each "gpuN"
-	AskCUDA      = "cuda"     // args: none; Data: gpu.CUDASystem for subject "system", gpu.CUDADevice for each "gpuN"
-	AskRDMAMap   = "rdmamap"  // args: RDMA device names; Data: rdma.MapEntry for each
-	AskVerbs     = "verbs"    // args: RDMA device names; Data: rdma.VerbsProbe for each
-	AskGHW       = "ghw"      // args: none; Data: host.Names for subject "system"
-	AskLimits    = "limits"   // args: none; Data: host.Limits for subject "self"
-	AskSymbols   = "symbols"  // args: names of kernel functions; Data: bool for each, whether the kernel has it
-	AskKernelLog = "kmsg"     // args: none; Data: host.KernelLog for subject "system"
-	AskDCB       = "dcb"      // args: network interfaces; Data: qos.DCB for each
-	AskEthtool   = "ethtool"  // args: network interfaces; Data: qos.Ethtool for each
-	AskStats     = "stats"    // args: network interfaces; Data: []qos.Stat for each
-	AskModules   = "modules"  // args: network interfaces; Data: qos.Module for each
-	AskDevlink   = "devlink"  // args: PCI addresses; Data: qos.Devlink for each
-	AskMeasured  = "measured" // only of recordings; args: none; Data: perftest.RailPair or perftest.Result, as the subject begins
+	AskFiles   = "files"   // args: paths; Data: []byte, the content (config space, VPD, counters, debugfs)
+	AskNVML    = "nvml"    // args: none or gpu.Brief; Data: gpu.NVMLSystem for subject "system", gpu.NVMLDevice for each "gpuN"
+	AskCUDA    = "cuda"    // args: none; Data: gpu.CUDASystem for subject "system", gpu.CUDADevice for each "gpuN"
+	AskRDMAMap = "rdmamap" // args: RDMA device names; Data: rdma.MapEntry for each
+	// args: rdma.RegistrationAsk's text for each pair; Data: rdma.RegistrationProbe for each
+	AskRegistration = "registration"
+	AskVerbs        = "verbs"   // args: RDMA device names; Data: rdma.VerbsProbe for each
+	AskGHW          = "ghw"     // args: none; Data: host.Names for subject "system"
+	AskLimits       = "limits"  // args: none; Data: host.Limits for subject "self"
+	AskSymbols      = "symbols" // args: names of kernel functions; Data: bool for each, whether the kernel has it
+	AskKernelLog    = "kmsg"    // args: none; Data: host.KernelLog for subject "system"
+	AskDCB          = "dcb"     // args: network interfaces; Data: qos.DCB for each
+	AskEthtool      = "ethtool" // args: network interfaces; Data: qos.Ethtool for each
+	AskStats        = "stats"   // args: network interfaces; Data: []qos.Stat for each
+	AskModules      = "modules" // args: network interfaces; Data: qos.Module for each
+	AskDevlink      = "devlink" // args: PCI addresses; Data: qos.Devlink for each
+	// Only of recordings. args: none; Data: perftest.RailPair or perftest.Result, as the subject begins
+	AskMeasured = "measured"
 )
 
 // PerSubject are the questions whose subjects are their arguments.
-var PerSubject = []string{AskFiles, AskRDMAMap, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink}
+var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink}
 
 // Entry is one name in a directory.
 type Entry struct {

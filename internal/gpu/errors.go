@@ -45,6 +45,13 @@ var cudaErrors = []struct {
 	{"", 999, LibraryError{"an unknown error: often device nodes that are missing, a lost GPU, or a driver in a bad state", seeKernelLog}},
 }
 
+// Busy says whether an error of CUDA means that others have the GPU, or all of
+// its memory: it says nothing of the GPU itself.
+func Busy(code int) bool {
+	const outOfMemory, unavailable, mpsClients = 2, 46, 808
+	return code == outOfMemory || code == unavailable || code == mpsClients
+}
+
 // CUDAError explains an error of the CUDA driver API, for the call that gave it.
 func CUDAError(call string, code int) (LibraryError, bool) {
 	for _, e := range cudaErrors {

@@ -77,13 +77,17 @@ func ParseInformation(s string) (Information, error) {
 	return i, nil
 }
 
-// procfs reads what the NVIDIA driver says of itself.
+// procfs reads what the NVIDIA driver says of itself. A tree that has the loaded
+// module without its files in /proc is a part of a machine's.
 func procfs(src fact.Source) NVIDIA {
 	v := fact.Parsed(src, "", procDir+"/version", ParseVersion)
-	return NVIDIA{
-		Version: fact.As(v, v.V.Version), Flavour: fact.As(v, v.V.Flavour),
-		Params: fact.Parsed(src, "", procDir+"/params", ParseParams),
+	params := fact.Parsed(src, "", procDir+"/params", ParseParams)
+	if v.State == fact.Absent {
+		if _, err := src.Stat("/sys/module/nvidia"); err == nil {
+			v, params = fact.Unseen(v), fact.Unseen(params)
+		}
 	}
+	return NVIDIA{Version: fact.As(v, v.V.Version), Flavour: fact.As(v, v.V.Flavour), Params: params}
 }
 
 func information(src fact.Source, addr pci.Address) fact.Value[Information] {

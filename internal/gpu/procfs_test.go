@@ -57,6 +57,24 @@ func TestParseParamsRecorded(t *testing.T) {
 	}
 }
 
+// That the driver's files are missing says that it is not loaded, unless the
+// module is there: then the tree is incomplete.
+func TestProcfsInTrees(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  fact.State
+	}{
+		"not loaded": {nil, fact.Absent},
+		"loaded":     {map[string]string{"/sys/module/nvidia/": ""}, fact.NotCollected},
+		"another":    {map[string]string{"/sys/module/nvidia_fs/": ""}, fact.Absent},
+	} {
+		n := procfs(facttest.Tree(t, tc.files))
+		if n.Version.State != tc.want || n.Flavour.State != tc.want || n.Params.State != tc.want {
+			t.Errorf("%s: version %v, flavour %v, params %v; want %v", name, n.Version.State, n.Flavour.State, n.Params.State, tc.want)
+		}
+	}
+}
+
 func TestParseInformation(t *testing.T) {
 	got, err := ParseInformation("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 10\nGPU UUID: \t GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b\n" +
 		"Video BIOS: \t 96.00.99.00.01\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\n" +

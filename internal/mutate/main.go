@@ -1,7 +1,7 @@
 // Command mutate breaks a package in one place at a time and lists the places
 // where no test of the package notices:
 //
-//	go run ./internal/mutate [-file REGEXP] [-accepted FILE] ./checks
+//	go run ./internal/mutate [-file REGEXP] [-again FILE] [-accepted FILE] ./checks
 //
 // The known mutation tools compile the package once for each mutant, which takes
 // hours here. This one writes all mutants into one test binary, where an
@@ -37,6 +37,7 @@ func main() {
 func run(ctx context.Context, out io.Writer, args []string) (code int, err error) {
 	flags := flag.NewFlagSet("mutate", flag.ContinueOnError)
 	file := flags.String("file", "", "mutate only the files whose name matches this `regexp`")
+	again := flags.String("again", "", "try only the survivors that this `file` lists: what an earlier run printed")
 	acceptedFile := flags.String("accepted", "", "`file` with the survivors that change nothing, one a line, each with its reason")
 	if err := flags.Parse(args); err != nil {
 		return 2, err
@@ -61,11 +62,18 @@ func run(ctx context.Context, out io.Writer, args []string) (code int, err error
 	if err != nil {
 		return 2, err
 	}
+	if *again != "" {
+		text, err := os.ReadFile(*again)
+		if err != nil {
+			return 2, err
+		}
+		pkg.keep(string(text))
+	}
 	results, err := pkg.test(ctx, tmp)
 	if err != nil {
 		return 2, err
 	}
-	return report(out, pkg.mutants, results, accepted, *file == ""), nil
+	return report(out, pkg.mutants, results, accepted, *file == "" && *again == ""), nil
 }
 
 // scratch makes a folder for the tests' own temporary files, in memory if it can:
@@ -83,6 +91,7 @@ func report(out io.Writer, mutants []mutant, results []result, accepted map[stri
 	used := map[string]bool{}
 	for i, m := range mutants {
 		switch {
+		case m.skip:
 		case results[i] == killedByTest || results[i] == killedByTime:
 			killed++
 		case accepted[m.key()] != "":
@@ -98,7 +107,7 @@ func report(out io.Writer, mutants []mutant, results []result, accepted map[stri
 			fmt.Fprintf(out, "accepted, and no survivor: %s\n", key)
 		}
 	}
-	fmt.Fprintf(out, "%d mutants: %d killed, %d accepted, %d survived\n", len(mutants), killed, len(used), survived)
+	fmt.Fprintf(out, "%d mutants: %d killed, %d accepted, %d survived\n", killed+len(used)+survived, killed, len(used), survived)
 	if survived > 0 {
 		return 1
 	}

@@ -21,6 +21,7 @@ type mutant struct {
 	in   string // function or variable
 	what string // "a < b negated"
 	n    int    // of those that are alike in one function, from 1
+	skip bool   // not to be tried
 }
 
 // key names a mutant whatever line it is on.
@@ -94,6 +95,17 @@ func (p *pkg) number() {
 		key := m.key()
 		count[key]++
 		m.n = count[key]
+	}
+}
+
+// keep skips the mutants whose key is no line of a text.
+func (p *pkg) keep(text string) {
+	keys := map[string]bool{}
+	for line := range strings.Lines(text) {
+		keys[strings.TrimSpace(line)] = true
+	}
+	for i := range p.mutants {
+		p.mutants[i].skip = !keys[p.mutants[i].key()]
 	}
 }
 

@@ -60,6 +60,14 @@ sample.go never: Pass taken for Fail in not reached # nobody calls it
 	if code != 1 || !strings.Contains(out, "accepted, and no survivor: sample.go large: n >= 10 negated") {
 		t.Errorf("code %d: %s", code, out)
 	}
+	// Only those of an earlier run's output.
+	again := filepath.Join(t.TempDir(), "again")
+	if err := os.WriteFile(again, []byte("sample.go:14: n < 5 as <= survives\n\tsample.go small: n < 5 as <=\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, out = mutateSample(t, "", "-again", again); !strings.HasSuffix(out, "\n1 mutants: 0 killed, 0 accepted, 1 survived\n") {
+		t.Errorf("again: %s", out)
+	}
 	if _, err := readAccepted(filepath.Join("testdata", "sample", "sample.go")); err == nil {
 		t.Error("lines without a reason are taken")
 	}

@@ -57,6 +57,9 @@ func (p *pkg) test(ctx context.Context, tmp string) ([]result, error) {
 	group.SetLimit(runtime.NumCPU())
 	var done atomic.Int64
 	for i := range p.mutants {
+		if p.mutants[i].skip {
+			continue
+		}
 		group.Go(func() (err error) {
 			results[i], err = p.try(ctx, bin, tests, i+1)
 			if n := done.Add(1); n%100 == 0 {

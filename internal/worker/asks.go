@@ -33,20 +33,21 @@ const (
 
 // asks are the questions a worker answers.
 var asks = map[string]func(*session, []string){
-	fact.AskFiles:     askFiles,
-	fact.AskNVML:      askNVML,
-	fact.AskCUDA:      askCUDA,
-	fact.AskRDMAMap:   askRDMAMap,
-	fact.AskVerbs:     askVerbs,
-	fact.AskGHW:       askGHW,
-	fact.AskLimits:    askLimits,
-	fact.AskSymbols:   askSymbols,
-	fact.AskKernelLog: askKernelLog,
-	fact.AskDCB:       askDCB,
-	fact.AskEthtool:   askEthtool,
-	fact.AskStats:     askStats,
-	fact.AskModules:   askModules,
-	fact.AskDevlink:   askDevlink,
+	fact.AskFiles:        askFiles,
+	fact.AskNVML:         askNVML,
+	fact.AskCUDA:         askCUDA,
+	fact.AskRDMAMap:      askRDMAMap,
+	fact.AskVerbs:        askVerbs,
+	fact.AskRegistration: askRegistration,
+	fact.AskGHW:          askGHW,
+	fact.AskLimits:       askLimits,
+	fact.AskSymbols:      askSymbols,
+	fact.AskKernelLog:    askKernelLog,
+	fact.AskDCB:          askDCB,
+	fact.AskEthtool:      askEthtool,
+	fact.AskStats:        askStats,
+	fact.AskModules:      askModules,
+	fact.AskDevlink:      askDevlink,
 }
 
 func askFiles(s *session, paths []string) {

@@ -87,3 +87,65 @@ int gdr_register(const struct gdr_verbs *v, struct ibv_pd *pd, struct gdr_mem *m
 	}
 	return -1;
 }
+
+int gdr_probe_open(struct gdr_probe *p, const char *device, struct gdr_error *e)
+{
+	const char *call;
+	int rc = gdr_open(&p->v, device, &p->ctx, &call);
+
+	if (!rc) {
+		call = "ibv_alloc_pd";
+		errno = 0;
+		p->pd = p->v.alloc_pd(p->ctx);
+		rc = p->pd ? 0 : gdr_failure();
+	}
+	if (!rc)
+		return 0;
+	gdr_set_error(e, call, rc);
+	gdr_probe_close(p);
+	return -1;
+}
+
+int gdr_probe_alloc(struct gdr_probe *p, const struct gdr_mem_ops *ops, int device, size_t bytes, struct gdr_error *e)
+{
+	const char *call = "";
+	int rc;
+
+	memset(&p->mem, 0, sizeof(p->mem));
+	p->mem.ops = ops;
+	rc = ops->alloc(&p->mem, bytes, device, &call);
+	if (!rc)
+		return 0;
+	p->mem.ops = NULL;
+	gdr_set_error(e, call, rc);
+	return -1;
+}
+
+int gdr_probe_way(struct gdr_probe *p, enum gdr_way way, struct gdr_registration *r)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+
+	if (gdr_register(&p->v, p->pd, &p->mem, &way, 1, access, r))
+		return -1;
+	(void)p->v.dereg_mr(r->mr);
+	r->mr = NULL;
+	return 0;
+}
+
+void gdr_probe_free(struct gdr_probe *p)
+{
+	if (p->mem.ops)
+		p->mem.ops->release(&p->mem);
+	p->mem.ops = NULL;
+}
+
+void gdr_probe_close(struct gdr_probe *p)
+{
+	gdr_probe_free(p);
+	if (p->pd)
+		(void)p->v.dealloc_pd(p->pd);
+	if (p->ctx)
+		(void)gdr_close(&p->v, p->ctx);
+	p->pd = NULL;
+	p->ctx = NULL;
+}

@@ -7,9 +7,11 @@ package verbs
 import "C"
 
 import (
+	"cmp"
 	"unsafe"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/rdma"
 )
 
 const mlx5Soname = "libmlx5.so.1"
@@ -63,4 +65,68 @@ func (s *Session) setupFailure() error {
 		return perftest.RegistrationFailure(s.local.Device, attempts(r, s.ops, s.local.Device))
 	}
 	return s.failure()
+}
+
+// Registrar registers memory with one device, and moves nothing. Its calls come
+// from one thread.
+type Registrar struct{ p C.struct_gdr_probe }
+
+// OpenRegistrar opens a device; library is a test double to load, or empty.
+func OpenRegistrar(library, device string) (*Registrar, *rdma.CallError) {
+	library = cmp.Or(library, soname)
+	table, err := load(library)
+	if err != nil {
+		return nil, &rdma.CallError{Call: "dlopen " + library, Text: err.Error()}
+	}
+	loadMLX5(table, library)
+	name := C.CString(device)
+	defer C.free(unsafe.Pointer(name))
+	r := &Registrar{}
+	r.p.v = *table
+	var e C.struct_gdr_error
+	if C.gdr_probe_open(&r.p, name, &e) != 0 {
+		return nil, callErrorOf(&e, nil)
+	}
+	return r, nil
+}
+
+// Alloc takes memory to be registered, in the place of what there was.
+func (r *Registrar) Alloc(m Memory, bytes int) *rdma.CallError {
+	C.gdr_probe_free(&r.p)
+	var e C.struct_gdr_error
+	ops := (*C.struct_gdr_mem_ops)(m.Ops)
+	if C.gdr_probe_alloc(&r.p, ops, C.int(m.Device), C.size_t(bytes), &e) != 0 {
+		return callErrorOf(&e, ops)
+	}
+	return nil
+}
+
+// Try registers the memory by one way and takes that back.
+func (r *Registrar) Try(kind string, way perftest.Way) rdma.WayProbe {
+	var g C.struct_gdr_registration
+	out := rdma.WayProbe{Memory: kind, Way: string(way)}
+	number, ok := wayNumbers[way]
+	switch {
+	case !ok:
+		out.Error = &rdma.CallError{Call: "registration", Text: "no such way"}
+	case C.gdr_probe_way(&r.p, number, &g) != 0:
+		out.Error = callErrorOf(&g.failed[0].error, r.p.mem.ops)
+	default:
+		out.ExportNs, out.RegisterNs = int64(g.export_ns), int64(g.register_ns)
+	}
+	return out
+}
+
+// Close frees everything.
+func (r *Registrar) Close() { C.gdr_probe_close(&r.p) }
+
+// callErrorOf is an error of C as a fact; ops is the memory's kind, whose library
+// it may be of.
+func callErrorOf(e *C.struct_gdr_error, ops *C.struct_gdr_mem_ops) *rdma.CallError {
+	out := &rdma.CallError{Call: C.GoString(e.call), Errno: int(e.err)}
+	if e.code != 0 && ops != nil {
+		out.Library, out.Code = C.GoString(ops.library), int(e.code)
+		out.Name = C.GoString(C.gdr_mem_error_name(ops, e.code))
+	}
+	return out
 }

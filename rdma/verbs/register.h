@@ -40,6 +40,21 @@ struct gdr_registration {
 	uint64_t export_ns, register_ns; /* of the way that was taken */
 };
 
+/* A device and memory to be registered, and no more: nothing moves. */
+struct gdr_probe {
+	struct gdr_verbs v;
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct gdr_mem mem; /* ops NULL: none */
+};
+
+int gdr_probe_open(struct gdr_probe *p, const char *device, struct gdr_error *e);
+int gdr_probe_alloc(struct gdr_probe *p, const struct gdr_mem_ops *ops, int device, size_t bytes, struct gdr_error *e);
+void gdr_probe_free(struct gdr_probe *p);
+void gdr_probe_close(struct gdr_probe *p);
+/* Registers the memory by one way and takes that back. */
+int gdr_probe_way(struct gdr_probe *p, enum gdr_way way, struct gdr_registration *r);
+
 /* Tries the ways one after the other; -1: none. */
 int gdr_register(const struct gdr_verbs *v, struct ibv_pd *pd, struct gdr_mem *m, const enum gdr_way *ways, int n, int access, struct gdr_registration *r);
 

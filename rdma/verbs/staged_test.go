@@ -224,3 +224,57 @@ func TestCopies(t *testing.T) {
 		}
 	}
 }
+
+// On a GPU copies are still under way when the CPU goes on: a slot that is used
+// again too early, or sent before it is filled, shows as wrong data.
+func TestThroughHostMemoryOnGPU(t *testing.T) {
+	t.Setenv("GDR_STUB_CUDA_LATE", "3")
+	host := localStream()
+	kinds := map[string]perftest.Local{
+		"cuda": gpuLocal(t, perftest.MemoryCUDA, "", gpuA), "vmm": gpuLocal(t, perftest.MemoryCUDAVMM, "", gpuB),
+	}
+	for name, l := range kinds {
+		l.Address = host.Address
+		kinds[name] = l
+	}
+	kinds["host"] = host
+	for _, route := range []perftest.Route{perftest.RouteStaged, perftest.RouteTCP} {
+		for _, m := range []perftest.Measure{perftest.Bandwidth, perftest.Latency} {
+			for _, ends := range [][2]string{{"cuda", "vmm"}, {"vmm", "host"}, {"host", "cuda"}} {
+				t.Run(fmt.Sprint(route, m, ends), func(t *testing.T) {
+					p := byRoute(route, m)
+					p.Bidirectional = m == perftest.Bandwidth
+					r := measureGPU(t, p, kinds[ends[0]], kinds[ends[1]])
+					if r.Failure != nil || len(r.Steps) != len(p.SizesBytes) {
+						t.Fatal(r.Failure)
+					}
+					for _, s := range r.Steps {
+						checkStep(t, &p, s)
+					}
+					if b := r.Initiator.Memory; b.Kind != kinds[ends[0]].Memory || (b.Way == "") != (route == perftest.RouteTCP) {
+						t.Errorf("%+v", b)
+					}
+				})
+			}
+		}
+	}
+}
+
+// An error of the GPU's library is the test's, by its own name.
+func TestThroughHostMemoryGPUFailures(t *testing.T) {
+	for fault, call := range map[string]string{
+		"cuMemHostRegister_v2:1": "cuMemHostRegister_v2", "cuStreamCreate:2": "cuStreamCreate", "cuEventCreate:2": "cuEventCreate",
+		"cuMemcpyDtoHAsync_v2:719": "cuMemcpyDtoHAsync_v2", "cuEventQuery:719": "copying from the device", "cuMemcpyHtoDAsync_v2:719": "cuMemcpyHtoDAsync_v2",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Setenv("GDR_STUB_CUDA", fault)
+			p := byRoute(perftest.RouteStaged, perftest.Bandwidth)
+			p.IdleNs = int64(300 * time.Millisecond)
+			l := gpuLocal(t, perftest.MemoryCUDA, "", gpuA)
+			r := measureGPU(t, p, l, l)
+			if f := r.Failure; f == nil || f.Call != call || f.Code == 0 || !strings.HasPrefix(f.Status, "CUDA_ERROR_") {
+				t.Errorf("%+v, want one of %s", r.Failure, call)
+			}
+		})
+	}
+}

@@ -7,6 +7,9 @@
  *   GDR_STUB_CUDA       faults: "cuMemAlloc_v2:2,cuCtxSetCurrent:hang"; a number
  *                       is what the call answers, or hang, or crash
  *   GDR_STUB_CUDA_GPUS  PCI addresses, in place of 0000:10:00.0 and 0000:30:00.0
+ *   GDR_STUB_CUDA_LATE  N: what is on a stream happens only as its events are asked
+ *                       for, one thing at every N-th question, so that a copy
+ *                       reads its source long after it was started
  *   GDR_STUB_CUDA_OPEN  the CPU, and so Soft-RoCE, may use device addresses
  *   GDRCHECK_STUB_MODE  one of the bad days of cuInit and of attributes, below
  *
@@ -315,21 +318,84 @@ int cuMemcpy(ptr to, ptr from, size_t bytes)
 }
 int cuMemcpyHtoD_v2(ptr to, const void *from, size_t bytes) { BEGIN; return cuMemcpy(to, (ptr)from, bytes); }
 int cuMemcpyDtoH_v2(void *to, ptr from, size_t bytes) { BEGIN; return cuMemcpy((ptr)to, from, bytes); }
-int cuMemcpyHtoDAsync_v2(ptr to, const void *from, size_t bytes, void *stream) { (void)stream; BEGIN; return cuMemcpy(to, (ptr)from, bytes); }
-int cuMemcpyDtoHAsync_v2(void *to, ptr from, size_t bytes, void *stream) { (void)stream; BEGIN; return cuMemcpy((ptr)to, from, bytes); }
-
 int cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags) { (void)p, (void)bytes, (void)flags; BEGIN_IN_CONTEXT; return OK; }
 int cuMemHostUnregister(void *p) { (void)p; return OK; }
 
-/* Streams and events: all is through at once. */
-static char handle;
-int cuStreamCreate(void **s, unsigned flags) { (void)flags; BEGIN_IN_CONTEXT; *s = &handle; return OK; }
-int cuStreamDestroy_v2(void *s) { (void)s; return OK; }
-int cuStreamSynchronize(void *s) { (void)s; BEGIN_IN_CONTEXT; return OK; }
-int cuEventCreate(void **e, unsigned flags) { (void)flags; BEGIN_IN_CONTEXT; *e = &handle; return OK; }
-int cuEventDestroy_v2(void *e) { (void)e; return OK; }
-int cuEventRecord(void *e, void *s) { (void)e, (void)s; BEGIN_IN_CONTEXT; return OK; }
-int cuEventQuery(void *e) { (void)e; BEGIN_IN_CONTEXT; return OK; }
+struct op {
+	ptr to, from;
+	size_t bytes;
+};
+struct stream {
+	struct op ops[1024];
+	size_t put, through;
+};
+struct event {
+	struct stream *stream;
+	size_t at; /* through when so many of its stream's are */
+	int asked;
+};
+
+static int late(void)
+{
+	const char *n = getenv("GDR_STUB_CUDA_LATE");
+
+	return n ? atoi(n) : 0;
+}
+
+static int run_one(struct stream *s)
+{
+	struct op *o = &s->ops[s->through++ % 1024];
+
+	return cuMemcpy(o->to, o->from, o->bytes);
+}
+
+static int put(struct stream *s, ptr to, ptr from, size_t bytes)
+{
+	if (s->put - s->through == 1024)
+		abort();
+	s->ops[s->put++ % 1024] = (struct op){ to, from, bytes };
+	return late() ? OK : run_one(s);
+}
+
+int cuMemcpyHtoDAsync_v2(ptr to, const void *from, size_t bytes, void *s) { BEGIN_IN_CONTEXT; return put(s, to, (ptr)from, bytes); }
+int cuMemcpyDtoHAsync_v2(void *to, ptr from, size_t bytes, void *s) { BEGIN_IN_CONTEXT; return put(s, (ptr)to, from, bytes); }
+int cuStreamCreate(void **s, unsigned flags) { (void)flags; BEGIN_IN_CONTEXT; *s = calloc(1, sizeof(struct stream)); return OK; }
+int cuStreamDestroy_v2(void *s) { free(s); return OK; }
+int cuEventCreate(void **e, unsigned flags) { (void)flags; BEGIN_IN_CONTEXT; *e = calloc(1, sizeof(struct event)); return OK; }
+int cuEventDestroy_v2(void *e) { free(e); return OK; }
+
+int cuStreamSynchronize(void *s)
+{
+	struct stream *q = s;
+	int rc = OK;
+
+	BEGIN_IN_CONTEXT;
+	while (!rc && q && q->through < q->put)
+		rc = run_one(q);
+	return rc;
+}
+
+int cuEventRecord(void *e, void *s)
+{
+	struct stream *q = s;
+
+	BEGIN_IN_CONTEXT;
+	*(struct event *)e = (struct event){ .stream = q, .at = q->put };
+	return OK;
+}
+
+int cuEventQuery(void *e)
+{
+	enum { NOT_READY = 600 };
+	struct event *v = e;
+
+	BEGIN_IN_CONTEXT;
+	if (!v->stream || v->stream->through >= v->at)
+		return OK;
+	if (++v->asked % late())
+		return NOT_READY;
+	return run_one(v->stream) ? INVALID_VALUE : v->stream->through >= v->at ? OK : NOT_READY;
+}
 
 int cuPointerSetAttribute(const void *v, int attr, ptr at)
 {
