@@ -314,10 +314,23 @@ func (o *Outcome) check() error {
 	if err := short(o.Path); err != nil {
 		return err
 	}
-	if l := o.Latency; l != nil {
-		if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
-			return errors.New("a latency whose percentiles are not in order")
+	if len(o.Flush) > maxTexts {
+		return fmt.Errorf("%d flushes", len(o.Flush))
+	}
+	for i := range o.Flush {
+		if err := o.Flush[i].check(); err != nil {
+			return err
 		}
+	}
+	return o.Latency.check()
+}
+
+func (l *LatencyDist) check() error {
+	if l == nil {
+		return nil
+	}
+	if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
+		return errors.New("a latency whose percentiles are not in order")
 	}
 	return nil
 }

@@ -105,6 +105,8 @@ type Step struct {
 	// Data is what the comparison of the destinations gave, one for each end
 	// that data arrived at.
 	Data []DataCheck `json:"data,omitempty"`
+	// Flush is what makes arrived data visible to a GPU whose memory it is in.
+	Flush []Flush `json:"flush,omitempty"`
 }
 
 // CPUUse is what a step took of the processors that the measuring threads ran
@@ -211,6 +213,7 @@ type Outcome struct {
 	LastMark byte     `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
 	CPUNs    float64  `json:"cpu_ns,omitempty"`    // of the measuring thread
 	Path     string   `json:"path,omitempty"`      // network interfaces that carried what this end sent over TCP
+	Flush    []Flush  `json:"flush,omitempty"`
 }
 
 // Progress is a live figure of a bandwidth test, or the share of a latency test.

@@ -236,6 +236,32 @@ func (p *page) latencies(steps []perftest.Step) {
 			fmt.Sprint(l.Samples), dataWord(s.Data))
 	}
 	p.table(g)
+	if n := len(steps); n > 0 {
+		p.flushes(steps[n-1].Flush)
+	}
+}
+
+// flushes draws what makes arrived data visible to a GPU, as the last size had it.
+func (p *page) flushes(list []perftest.Flush) {
+	for _, f := range list {
+		how := "1-byte RDMA read of the NIC from itself"
+		if f.Method == perftest.FlushCall {
+			how = "cuFlushGPUDirectRDMAWrites"
+		}
+		text := fmt.Sprintf("flush at the %s by %s: ", f.Side, how)
+		if l := f.Latency; l != nil {
+			text += fmt.Sprintf("%s us median, 99 %% within %s", us(l.MedianNs), us(l.P99Ns))
+		} else if f.Failure != nil {
+			text += "not measured: " + f.Failure.Error()
+		}
+		switch f.Ordered {
+		case "owner", "all":
+			text += "; this GPU sees what arrived in order without one"
+		case "none":
+			text += "; this GPU needs one before it reads what arrived"
+		}
+		p.para("  ", text)
+	}
 }
 
 func rate(bytesPerSec float64) string { return fmt.Sprintf("%.3f", bytesPerSec*8/1e9) }
