@@ -75,6 +75,7 @@ type finished struct {
 	ID       uint64       `json:"id"`
 	Counters SideCounters `json:"counters"`
 	Limits   Limits       `json:"limits"`
+	Load     *GPULoad     `json:"load,omitempty"`
 }
 
 type alive struct{}
@@ -211,7 +212,11 @@ func (m *message) check() error {
 		if l.PortBytesPerSec < 0 || l.PCIeBytesPerSec < 0 {
 			return errors.New("a limit below zero")
 		}
-		if err := short(l.PCIeReason, l.LimitedBy); err != nil {
+		texts := []string{l.PCIeReason, l.LimitedBy}
+		if m.Finished.Load != nil {
+			texts = append(texts, m.Finished.Load.Reason)
+		}
+		if err := short(texts...); err != nil {
 			return err
 		}
 		return m.Finished.Counters.check()

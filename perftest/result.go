@@ -72,10 +72,22 @@ type Result struct {
 	Notes    []string `json:"notes,omitempty"`
 	// Limits is what each end's port and its path to memory carry.
 	Limits map[Side]Limits `json:"limits,omitempty"`
+	// Load is each end's GPU during the test, where its memory was part of it.
+	Load map[Side]GPULoad `json:"load,omitempty"`
 	// Counters is what each side's port and NIC counted during the test.
 	Counters map[Side]SideCounters `json:"counters,omitempty"`
 	// Simulated: a test double stood for the RDMA stack of an end.
 	Simulated bool `json:"simulated,omitempty"`
+}
+
+func (r *Result) setLoad(s Side, l *GPULoad) {
+	if l == nil {
+		return
+	}
+	if r.Load == nil {
+		r.Load = map[Side]GPULoad{}
+	}
+	r.Load[s] = *l
 }
 
 // Limits are what one end could reach at best, one direction. 0: not known.

@@ -90,9 +90,9 @@ func (r *runner) run(ctx context.Context, l Local, progress func(Progress)) erro
 	r.result.MTUBytes = MTU(r.result.Plan, ours, *theirs.Endpoint)
 	if r.result.Plan.Route != RouteTCP {
 		if p := &r.result.Plan; p.Measure == Latency && p.Route == RouteDirect && (OnGPU(ours.Memory.Kind) || OnGPU(theirs.Endpoint.Memory.Kind)) {
-		r.result.Notes = append(r.result.Notes, GPULatencyNote)
-	}
-	r.result.Scope = scope(ours, *theirs.Endpoint)
+			r.result.Notes = append(r.result.Notes, GPULatencyNote)
+		}
+		r.result.Scope = scope(ours, *theirs.Endpoint)
 	}
 	if err := Compatible(r.result.Plan, ours, *theirs.Endpoint); err != nil {
 		// Both ends come to the same, so neither needs to be told.

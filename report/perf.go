@@ -62,7 +62,9 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 func (p *page) perf(r *perftest.Result) {
 	p.line(p.paint(bold, clean(perfTitle(&r.Plan))))
 	p.perfEnd("from ", r.Initiator)
+	p.perfLoad(r, perftest.Initiator)
 	p.perfEnd("to   ", r.Responder)
+	p.perfLoad(r, perftest.Responder)
 	for _, n := range append(r.Notes, r.Scope) {
 		if n != "" {
 			p.para("  note ", n)
@@ -158,6 +160,28 @@ func (p *page) perfEnd(label string, e perftest.Endpoint) {
 	for _, n := range e.Notes {
 		p.para("       ", n)
 	}
+}
+
+// perfLoad draws an end's GPU as it was during the test.
+func (p *page) perfLoad(r *perftest.Result, side perftest.Side) {
+	l, ok := r.Load[side]
+	if !ok {
+		return
+	}
+	var parts []string
+	if l.Link.Width > 0 {
+		parts = append(parts, fmt.Sprintf("PCIe %g GT/s x%d (at most %g x%d)", l.Link.SpeedGTPerSec, l.Link.Width, l.Link.MaxSpeedGTPerSec, l.Link.MaxWidth))
+	}
+	if l.Clock.SMMHz > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d MHz", l.Clock.SMMHz, l.Clock.SMMaxMHz))
+	}
+	if l.PerformanceState >= 0 {
+		parts = append(parts, fmt.Sprintf("P%d", l.PerformanceState))
+	}
+	if l.Reason != "" {
+		parts = append(parts, l.Reason)
+	}
+	p.para("       ", "GPU during the test: "+strings.Join(parts, ", "))
 }
 
 // doubles names the test doubles that took part.
