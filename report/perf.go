@@ -29,7 +29,7 @@ func NewPerf(results []*perftest.Result, rails []perftest.RailPair, o checks.Out
 
 func simulated(results []*perftest.Result) bool {
 	return slices.ContainsFunc(results, func(r *perftest.Result) bool {
-		return r.Simulated || r.Initiator.Double != "" || r.Responder.Double != ""
+		return r.Simulated
 	})
 }
 
