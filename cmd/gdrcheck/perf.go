@@ -21,7 +21,7 @@ It loads the ports that it is given: do not run it beside a job.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil), newPerfCompareCommand(s, nil))
+	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil), newPerfCompareCommand(s, nil), newPerfCopyCommand(s, nil))
 	return cmd
 }
 
