@@ -2,8 +2,6 @@ package checks
 
 import (
 	"fmt"
-
-	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
 var perfData = Check{
@@ -16,7 +14,7 @@ var perfData = Check{
 		"Turn ACS redirection, IOMMU translation and relaxed ordering off, one by one, and measure again",
 	},
 	Refs:     []string{"https://docs.kernel.org/PCI/pcieaer-howto.html"},
-	Subjects: eachResult(perftest.Bandwidth, perftest.Latency),
+	Subjects: eachTransfer,
 	Eval:     evalPerfData,
 }
 

@@ -2,8 +2,6 @@ package checks
 
 import (
 	"syscall"
-
-	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
 var perfSetup = Check{
@@ -16,7 +14,7 @@ var perfSetup = Check{
 		"https://docs.kernel.org/infiniband/user_verbs.html",
 		"https://github.com/linux-rdma/rdma-core",
 	},
-	Subjects: eachResult(perftest.Bandwidth, perftest.Latency),
+	Subjects: eachTransfer,
 	Eval:     evalPerfSetup,
 }
 

@@ -29,6 +29,8 @@ type sourceOptions struct {
 	record  bool // remember what is read, for check --record
 	// Probe registers memory of idle GPUs with RDMA devices; Force, of all GPUs.
 	Probe, Force bool
+
+	measured measured // what a recording holds of measurements
 }
 
 const (
@@ -45,11 +47,12 @@ func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	must(cmd.MarkFlagDirname("root"))
 }
 
-// addProbeFlags adds what makes a command disturb the GPUs.
-func addProbeFlags(cmd *cobra.Command, o *sourceOptions) {
+// addProbeFlags adds what makes a command disturb the GPUs; inUse says what
+// --force takes.
+func addProbeFlags(cmd *cobra.Command, o *sourceOptions, inUse string) {
 	f := cmd.Flags()
 	f.BoolVar(&o.Probe, "probe", false, "also register memory of each idle GPU with each RDMA device, without traffic: a CUDA context on each, 0.5 GB for a moment")
-	f.BoolVar(&o.Force, "force", false, "with --probe, take GPUs that are in use, too")
+	f.BoolVar(&o.Force, "force", false, inUse)
 }
 
 func addMSTFlag(cmd *cobra.Command, o *sourceOptions) {
@@ -70,7 +73,7 @@ func (o *sourceOptions) validate(cmd *cobra.Command) error {
 		return usagef("--probe registers memory on this node: it does not go with --example, --root or --from")
 	}
 	if o.Force && !o.Probe {
-		return usagef("--force is for --probe: it takes GPUs that are in use, too")
+		return usagef("--force: %s", cmd.Flags().Lookup("force").Usage)
 	}
 	if o.Probe && !cmd.Flags().Changed("timeout") {
 		o.Timeout = probeTimeout
@@ -190,6 +193,11 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	}
 	m := collect.Machine(ctx, facts, want)
 	m.Simulated = m.Simulated || src.simulated
+	if r, ok := src.Source.(*fact.Recording); ok && r.Asked(fact.AskMeasured) {
+		if o.measured, err = recordedPerf(ctx, facts); err != nil {
+			return nil, nil, usagef("cannot read %s: %w", o.From, err)
+		}
+	}
 	if rec != nil {
 		rec.SetOrigin(m.Origin, m.Simulated)
 		lost := map[string]string{}

@@ -104,7 +104,11 @@ func (r *redactor) ask(a recordedAsk) (recordedAsk, error) {
 	for _, rec := range a.Records {
 		rec.Subject, rec.Source, rec.Reason = r.text(rec.Subject), r.text(rec.Source), r.text(rec.Reason)
 		if len(rec.Data) > 0 {
-			data, err := r.json(a.Name, rec.Data)
+			redact := r.json
+			if a.Name == AskMeasured {
+				redact = r.measured
+			}
+			data, err := redact(a.Name, rec.Data)
 			if err != nil {
 				return out, fmt.Errorf("redact the answer to %s: %w", a.Name, err)
 			}
