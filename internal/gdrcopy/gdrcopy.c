@@ -77,11 +77,6 @@ char *gdr_copy_load(const char *path)
 	return NULL;
 }
 
-static const char *at;
-
-const char *gdr_copy_at(void) { return __atomic_load_n(&at, __ATOMIC_RELAXED); }
-static void begin(const char *call) { __atomic_store_n(&at, call, __ATOMIC_RELAXED); }
-
 static double now_ns(void)
 {
 	struct timespec t;
@@ -102,7 +97,6 @@ struct mapped {
 
 static int failed(struct gdr_copy *c, const char *call, int rc)
 {
-	begin(NULL);
 	if (!c->call) {
 		c->call = call;
 		c->rc = rc ? rc : EIO;
@@ -118,7 +112,6 @@ static int copy(struct mapped *m, enum way way, size_t bytes)
 	struct gdr_mem *mem = &m->c->mem;
 	int rc;
 
-	begin(calls[way]);
 	switch (way) {
 	case TO:
 		rc = api.copy_to_mapping(m->h, m->window, m->want, bytes);
@@ -132,7 +125,6 @@ static int copy(struct mapped *m, enum way way, size_t bytes)
 	default:
 		rc = mem->ops->copy_out(mem, m->got, 0, bytes);
 	}
-	begin(NULL);
 	return rc ? failed(m->c, calls[way], rc) : 0;
 }
 
@@ -196,18 +188,15 @@ static int map(struct mapped *m)
 	double start = now_ns();
 	int rc;
 
-	begin("gdr_pin_buffer");
 	rc = api.pin_buffer(m->gdr, (unsigned long)(uintptr_t)c->mem.addr, c->mem.bytes, 0, 0, &m->h);
 	if (rc)
 		return failed(c, "gdr_pin_buffer", rc);
 	c->pin_ns = now_ns() - start;
-	begin("gdr_map");
 	start = now_ns();
 	rc = api.map(m->gdr, m->h, &m->bar, c->mem.bytes);
 	if (!rc) {
 		c->map_ns = now_ns() - start;
-		begin("gdr_get_info");
-		rc = api.get_info_v2 ? api.get_info_v2(m->gdr, m->h, &info) : api.get_info ? api.get_info(m->gdr, m->h, &info) : ENOSYS;
+			rc = api.get_info_v2 ? api.get_info_v2(m->gdr, m->h, &info) : api.get_info ? api.get_info(m->gdr, m->h, &info) : ENOSYS;
 		if (rc) {
 			(void)api.unmap(m->gdr, m->h, m->bar, c->mem.bytes);
 			(void)failed(c, "gdr_get_info", rc);
@@ -229,24 +218,19 @@ static int probe(struct mapped *m)
 	struct gdr_copy *c = m->c;
 	int rc;
 
-	begin("gdr_open");
 	errno = 0;
 	m->gdr = api.open();
 	if (!m->gdr)
 		return failed(c, "gdr_open", errno);
-	begin("gdr_driver_get_version");
 	rc = api.driver_get_version(m->gdr, &c->driver[0], &c->driver[1]);
 	if (rc)
 		(void)failed(c, "gdr_driver_get_version", rc);
 	else if (!map(m)) {
 		(void)copies(m);
-		begin("gdr_unmap");
-		(void)api.unmap(m->gdr, m->h, m->bar, c->mem.bytes);
+			(void)api.unmap(m->gdr, m->h, m->bar, c->mem.bytes);
 		(void)api.unpin_buffer(m->gdr, m->h);
 	}
-	begin("gdr_close");
 	(void)api.close(m->gdr);
-	begin(NULL);
 	return c->call ? -1 : 0;
 }
 

@@ -43,9 +43,6 @@ func Load(library string) error {
 	return errors.New(text)
 }
 
-// At is the call under way; empty: none.
-func At() string { return C.GoString(C.gdr_copy_at()) }
-
 // Probe copies to and from memory of a GPU. ops is a const struct gdr_mem_ops *
 // of package mem, device the GPU's number there. Call it after Load, on a thread
 // that the caller has locked.

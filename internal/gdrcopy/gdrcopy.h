@@ -31,7 +31,4 @@ char *gdr_copy_load(const char *path);
 /* Allocates memory of a GPU, pins and maps it, and copies; -1: c->call failed. */
 int gdr_copy_probe(struct gdr_copy *c, const struct gdr_mem_ops *ops, int device);
 
-/* The call under way, to be named should it hang; NULL: none. */
-const char *gdr_copy_at(void);
-
 #endif
