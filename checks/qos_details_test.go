@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
@@ -125,6 +126,9 @@ func TestRoCEUnseen(t *testing.T) {
 		{"software", software, "mlx5_0/1", NotApplicable, "software", ""},
 		{"none stored", set(func(l *qos.Port) { l.Devlink.Versions = absent[[]qos.Version]() }), "mlx5_0/1", NotApplicable, "no stored versions", ""},
 		{"stored, and not running", set(func(l *qos.Port) { l.Devlink.Versions.V[1].Name = "fw.undi" }), "mlx5_0/1", Pass, "", ""},
+		{"another version that runs", set(func(l *qos.Port) {
+			l.Devlink.Versions.V = append([]qos.Version{{Kind: "running", Name: "fw.undi", Value: "14"}}, l.Devlink.Versions.V...)
+		}), "mlx5_0/1", Pass, "", ""},
 		{"fixed versions are none that wait", set(func(l *qos.Port) {
 			l.Devlink.Versions.V[1].Kind, l.Devlink.Versions.V[1].Value = "fixed", "1"
 		}), "mlx5_0/1", Pass, "", ""},
@@ -136,6 +140,23 @@ func TestRoCEUnseen(t *testing.T) {
 		{"software", all2(threeNICs(func(*qos.Port) {}), software), "mlx5_0", NotApplicable, "software", ""},
 		{"models not known", all2(secondPort(func(d *rdma.Device) { d.Model = absent[rdma.Model]() }), func(m *topo.Machine) { nic(m).Model = absent[rdma.Model]() }), "mlx5_1", Pass, "", ""},
 		{"models not known, other boards", all2(secondPort(func(d *rdma.Device) { d.Model, d.BoardID.V = absent[rdma.Model](), "MT_9" }), func(m *topo.Machine) { nic(m).Model = absent[rdma.Model]() }), "mlx5_1", NotApplicable, "the only NIC", ""},
+		{"InfiniBand", all2(threeNICs(func(*qos.Port) {}), func(m *topo.Machine) {
+			m.QoS = qos.Facts{}
+			for i := range m.RDMA.Devices {
+				m.RDMA.Devices[i].Transport.V = rdma.InfiniBand
+			}
+		}), "mlx5_0", NotApplicable, "subnet manager's", ""},
+		{"what need not be seen", threeNICs(func(l *qos.Port) { denied(&l.FEC.Active) }), "mlx5_2", Pass, "", ""},
+		{"trust, the others have pcp", all2(threeNICs(func(*qos.Port) {}), func(m *topo.Machine) {
+			for i := range 2 {
+				m.QoS.Ports[i].DCB.Trust.V, m.QoS.Ports[i].DCB.Apps.V = qos.TrustPCP, nil
+			}
+		}), "mlx5_2", Fail, "trust dscp, while 2 of 3 have pcp", "--trust pcp"},
+		{"PFC, all with pcp", all2(threeNICs(func(l *qos.Port) { l.DCB.PFC.V.Enabled = 1 << 5 }), func(m *topo.Machine) {
+			for i := range m.QoS.Ports {
+				m.QoS.Ports[i].DCB.Trust.V, m.QoS.Ports[i].DCB.Apps.V = qos.TrustPCP, nil
+			}
+		}), "mlx5_2", Fail, "PFC priority 5", "--pfc 0,0,0,1,0,0,0,0"},
 		{"one model known", secondPort(func(d *rdma.Device) { d.Model = absent[rdma.Model]() }), "mlx5_1", Pass, "", ""},
 	})
 }
@@ -178,6 +199,61 @@ func TestQoSSeverities(t *testing.T) {
 		}
 		if f := findingOf(t, m, check, tc.subject, tc.options); f.Verdict != tc.verdict || f.Severity != tc.want {
 			t.Errorf("%s %s: %s of severity %s (%s), want %s of %s", tc.check, tc.subject, f.Verdict, f.Severity, f.Message, tc.verdict, tc.want)
+		}
+	}
+}
+
+func TestRoCEPriorities(t *testing.T) {
+	of := func(change func(*topo.Machine), opt Options) qos.Priorities {
+		m := goodNode()
+		change(m)
+		n, err := NewNode(m, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&Case{Node: n, Subject: EachLeg(n)[0], check: &roceTrust}).rocePriorities()
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*topo.Machine)
+		opt    Options
+		want   qos.Priorities
+	}{
+		{"where the marks lead", func(*topo.Machine) {}, Options{}, 1 << 3},
+		{"the network's", func(*topo.Machine) {}, network(t, "priority=5"), 1 << 5},
+		{"where the network's mark leads", func(*topo.Machine) {}, network(t, "dscp=40"), 1 << 5},
+		{"nobody marks", noMarks, Options{}, 0},
+		{"rdma_cm's mark was not seen", func(m *topo.Machine) { noMarks(m); denied(&leg(m).ToS.RDMACM) }, Options{}, 0},
+		{"the way of marks was not seen", func(m *topo.Machine) { denied(&leg(m).DCB.Trust); denied(&leg(m).DCB.Apps) }, Options{}, 0},
+	} {
+		if got := of(tc.change, tc.opt); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+	ecn := set(func(l *qos.Port) { l.DCB.PFC.V.Enabled, l.ECN.NP.V, l.ECN.RP.V = 1<<5, 8, 8 })
+	runCases(t, "roce-ecn", []verdictCase{{"on where the marks lead", ecn, "mlx5_0/1", Pass, "on for priority 3", ""}})
+	runCasesOn(t, "roce-tos", network(t, "dscp=40"), []verdictCase{
+		{"another lossless priority", set(func(l *qos.Port) {
+			l.DCB.PFC.V.Enabled, l.ToS.Forced = 1<<3|1<<5, fact.Of(160, "tc/1/traffic_class")
+		}), "mlx5_0/1", Pass, "ToS 160", ""},
+	})
+	runCases(t, "roce-gid-index", []verdictCase{
+		{"a NIC that nobody needs", idleNIC(func(d *rdma.Device) { d.Ports[0].GIDs = []rdma.GID{gidEntry(5, gidV4, "RoCE v2")} }), "node", Pass, "on all 1", ""},
+	})
+	policy := Options{Policy: &Policy{Network: &Network{Neighbours: map[string]string{"mlx5_0": "leaf1", "mlx5_1": "leaf2"}}}}
+	m := goodNode()
+	leg(m).Neighbour = qos.Neighbour{System: fact.Of("leaf9", "lldp")}
+	if f := findingOf(t, m, nicNeighbour, "mlx5_0/1", policy); f.Verdict != Fail || strings.Contains(strings.Join(f.Fix, " "), "exchanged") {
+		t.Errorf("%s: %q", f.Verdict, f.Fix)
+	}
+	n, err := NewNode(goodNode(), network(t, "priority=3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Case{Node: n, Subject: EachLeg(n)[0], check: &rocePFC}
+	for priority, want := range map[int]string{0: "--pfc 1,0,0,0,0,0,0,0", 4: "--pfc 0,0,0,0,1,0,0,0", -1: "--pfc 0,0,0,1,0,0,0,0"} {
+		if got := c.qosFix(c.Subject.Leg, "pfc", priority)[0]; !strings.Contains(got, want) {
+			t.Errorf("priority %d: %s", priority, got)
 		}
 	}
 }
