@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/internal/mem"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
