@@ -188,22 +188,22 @@ func TestPerfPriority(t *testing.T) {
 	}
 	const gib = 1 << 30
 	for _, tc := range []struct {
-		name   string
-		change func(*perftest.Result)
-		want   Verdict
-		say    string
+		name, check string
+		change      func(*perftest.Result)
+		want        Verdict
+		say         string
 	}{
-		{"one priority", carried(on(3, 9*gib, 1<<22), on(3, 1<<22, 9*gib)), Pass, "priority 3; flow control (pauses) not exercised, congestion control (ECN, CNP) not exercised"},
-		{"under load", carried(on(3, 9*gib, 0), on(3, 0, 9*gib), qos.SignPause, qos.SignCongestion), Pass, "flow control (pauses) acted, congestion control (ECN, CNP) acted"},
-		{"received on another", carried(on(3, 9*gib, 0), on(1, 0, 9*gib)), Warn, "sent on priority 3 and received on 1"},
-		{"a read goes the other way", func(r *perftest.Result) {
+		{"one priority", "perf-priority", carried(on(3, 9*gib, 1<<22), on(3, 1<<22, 9*gib)), Pass, "priority 3; flow control (pauses) not exercised, congestion control (ECN, CNP) not exercised"},
+		{"under load", "perf-priority", carried(on(3, 9*gib, 0), on(3, 0, 9*gib), qos.SignPause, qos.SignCongestion), Pass, "flow control (pauses) acted, congestion control (ECN, CNP) acted"},
+		{"received on another", "perf-priority", carried(on(3, 9*gib, 0), on(1, 0, 9*gib)), Warn, "sent on priority 3 and received on 1"},
+		{"a read goes the other way", "perf-priority", func(r *perftest.Result) {
 			r.Plan.Operation = perftest.Read
 			carried(on(3, 1<<22, 9*gib), on(3, 9*gib, 1<<22))(r)
 		}, Pass, "priority 3"},
-		{"a loopback within the NIC", carried([]perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}, []perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}), Info, "not exercised"},
-		{"one end does not count", carried(on(3, 9*gib, 0), nil), Pass, "priority 3"},
-		{"neither counts", carried(nil, nil), NotApplicable, "neither"},
-		{"simulated", func(r *perftest.Result) { r.Simulated = true }, Info, "simulated"},
+		{"a loopback within the NIC", "perf-priority", carried([]perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}, []perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}), Info, "not exercised"},
+		{"one end does not count", "perf-priority", carried(on(3, 9*gib, 0), nil), Pass, "priority 3"},
+		{"neither counts", "perf-priority", carried(nil, nil), NotApplicable, "neither"},
+		{"simulated", "perf-priority", func(r *perftest.Result) { r.Simulated = true }, Info, "simulated"},
 	} {
 		r := ndr(380)
 		tc.change(r)
@@ -212,7 +212,8 @@ func TestPerfPriority(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Results = []*perftest.Result{r}
-		f := runCheck(n, &perfPriority, nil)[0]
+		check, _ := Lookup(tc.check)
+		f := runCheck(n, &check, nil)[0]
 		if f.Verdict != tc.want || !strings.Contains(f.Message, tc.say) {
 			t.Errorf("%s: %s %s", tc.name, f.Verdict, f.Message)
 		}

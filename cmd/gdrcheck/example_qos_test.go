@@ -57,6 +57,10 @@ func (s *scripted) qosAnswers(t *testing.T, tree *render.Tree) {
 			FEC:   qos.FEC{Configured: fact.Of([]string{"Auto"}, "ethtool:FEC_GET"), Active: fact.Of("RS", "ethtool:FEC_GET"), Uncorrectable: fact.Of(uint64(0), "ethtool:FEC_GET")},
 			Pause: qos.Pause{Autoneg: fact.Of(false, "ethtool:PAUSE_GET"), RX: fact.Of(false, "ethtool:PAUSE_GET"), TX: fact.Of(false, "ethtool:PAUSE_GET")},
 		})
+		s.say(t, fact.AskLLDP, n.Name, "lldpcli", qos.Neighbour{
+			System: fact.Of(fmt.Sprintf("leaf%d", i+1), "lldpcli"), Chassis: fact.Of(fmt.Sprintf("02:00:00:00:02:%02x", i), "lldpcli"),
+			Port: fact.Of("swp1", "lldpcli"), PortText: fact.Of("example node", "lldpcli"),
+		})
 		const eeprom = "ethtool:MODULE_EEPROM_GET"
 		s.say(t, fact.AskModules, n.Name, "ethtool", qos.Module{
 			Type: fact.Of("OSFP", eeprom), Vendor: fact.Of("Example", eeprom), PartNumber: fact.Of("DR4-400", eeprom), Medium: fact.Of("optical", eeprom),
@@ -68,6 +72,7 @@ func (s *scripted) qosAnswers(t *testing.T, tree *render.Tree) {
 			{Name: "tx_prio3_pause"}, {Name: "rx_prio3_bytes", Value: 91_204_881_522_048}, {Name: "tx_prio3_bytes", Value: 91_199_023_255_552},
 		})
 	}
+	s.say(t, fact.AskEnviron, "self", "environment", qos.Environ{})
 	for _, d := range tree.RDMA {
 		s.say(t, fact.AskDevlink, d.PCI, "devlink", qos.Devlink{
 			Versions: fact.Of([]qos.Version{{Name: "fw.psid", Kind: "fixed", Value: d.PSID}, {Name: "fw.version", Kind: "running", Value: d.Firmware}, {Name: "fw.version", Kind: "stored", Value: d.Firmware}}, "devlink:INFO_GET"),
