@@ -51,7 +51,7 @@ func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pc
 		}
 	}
 	for i := range r.Devices {
-		if a, ok := r.Devices[i].PCI.Get(); ok {
+		if a, ok := r.Devices[i].PCI.Get(); ok && !r.Devices[i].Software {
 			c.owner[a] = r.Devices[i].Name
 		}
 	}
