@@ -80,8 +80,9 @@ func (p *page) noteMark(r perftest.RailPair) string {
 		return p.mark(checks.Warn)
 	case perftest.WhyNone, perftest.WhyUnsupported:
 		return p.mark(checks.NotApplicable)
+	default:
+		return p.mark(checks.Unknown)
 	}
-	return p.mark(checks.Unknown)
 }
 
 // railLegend says what the table's figures are, and how peers were found.

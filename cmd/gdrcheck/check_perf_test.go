@@ -70,7 +70,12 @@ func measureTest(t *testing.T, b *perfBackend, m *topo.Machine, o nodePerf) (mea
 	if err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now()
 	what := b.measureNode(t.Context(), quiet(), m, o, n.Thresholds)
+	const late = 3 * time.Second // a loaded machine
+	if took := time.Since(began); took > o.Budget+late {
+		t.Errorf("it took %s of %s", took, o.Budget)
+	}
 	outcome, err := checks.Run(m, checks.Options{Only: []string{"perf"}, Results: what.Results, Rails: what.Rails})
 	if err != nil {
 		t.Fatal(err)
@@ -90,11 +95,7 @@ func verdictOf(o checks.Outcome, check, subject string) string {
 func TestMeasureNode(t *testing.T) {
 	const budget = 3 * time.Second
 	b := nodeDouble(t, map[string]uint64{}, nil)
-	began := time.Now()
 	what, outcome := measureTest(t, b, nodeMachine("mlx5_0", "mlx5_1", "mlx5_2"), nodePerf{Budget: budget})
-	if took := time.Since(began); took > budget+time.Second {
-		t.Errorf("it took %s of %s", took, budget)
-	}
 	var kinds []string
 	for _, r := range what.Results {
 		kinds = append(kinds, strings.Join([]string{r.Rail, string(r.Plan.Measure), string(rune('0' + r.Together))}, " "))
@@ -160,15 +161,11 @@ func TestMeasureNodeBudget(t *testing.T) {
 		"takes its time": func(context.Context, string) error { time.Sleep(100 * time.Millisecond); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			began := time.Now()
 			var names []string
 			for i := range 1000 {
 				names = append(names, "mlx5_"+string(rune('a'+i/100))+string(rune('0'+i/10%10))+string(rune('0'+i%10)))
 			}
 			what, outcome := measureTest(t, nodeDouble(t, map[string]uint64{}, before), nodeMachine(names...), nodePerf{Budget: budget})
-			if took := time.Since(began); took > 3*budget {
-				t.Errorf("it took %s of %s", took, budget)
-			}
 			if got := verdictOf(outcome, "perf-ports", names[999]+"/1"); got != "unknown: not measured: the time for --perf was over" {
 				t.Error(got)
 			}

@@ -147,11 +147,11 @@ func (a *allRun) ways(measures ...perftest.Measure) []way {
 	var out []way
 	for _, m := range measures {
 		for _, p := range a.plans {
-			if p.Plan.Measure != m {
+			if p.Measure != m {
 				continue
 			}
 			out = append(out, way{p, false})
-			if m == perftest.Bandwidth && !p.Plan.Bidirectional {
+			if m == perftest.Bandwidth && !p.Bidirectional {
 				out = append(out, way{p, true})
 			}
 		}
