@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,12 +16,20 @@ import (
 	"time"
 
 	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/internal/mem"
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
+
+// realGPUs are PCI addresses of GPUs, one or two, that tests of this package take
+// in place of the doubles, with the machine's own libcuda. The verbs stay a double.
+var realGPUs = strings.Fields(os.Getenv("GDRCHECK_TEST_GPU"))
 
 // cudaDouble builds the test double of libcuda. Its memory crashes whoever
 // touches it by the CPU.
 var cudaDouble = sync.OnceValues(func() (string, error) {
+	if len(realGPUs) > 0 {
+		return "libcuda.so.1", nil
+	}
 	out := filepath.Join("testdata", "libcuda.so")
 	cmd := exec.Command("cc", "-shared", "-fPIC", "-O1", "-w", "-o", out, "../../internal/mem/testdata/libcuda.c")
 	if b, err := cmd.CombinedOutput(); err != nil {
@@ -40,7 +50,20 @@ func gpuLocal(t *testing.T, kind string, way perftest.Way, addr string) perftest
 	return l
 }
 
-const gpuA, gpuB = "0000:10:00.0", "0000:30:00.0"
+var gpuA, gpuB = func() (a, b string) {
+	if n := len(realGPUs); n > 0 {
+		return realGPUs[0], realGPUs[n-1]
+	}
+	return "0000:10:00.0", "0000:30:00.0"
+}()
+
+// ofDoubleOnly skips a test that tells libcuda how to fail.
+func ofDoubleOnly(t *testing.T) {
+	t.Helper()
+	if len(realGPUs) > 0 {
+		t.Skip("a real GPU does not fail as told")
+	}
+}
 
 func measureGPU(t *testing.T, p perftest.Plan, a, b perftest.Local) *perftest.Result {
 	t.Helper()
@@ -184,6 +207,7 @@ func TestWays(t *testing.T) {
 
 // Errors of CUDA are never read as an errno, and are named.
 func TestCUDAFailures(t *testing.T) {
+	ofDoubleOnly(t)
 	for name, tt := range map[string]struct {
 		fault, call, status, words string
 		way                        perftest.Way
@@ -203,6 +227,51 @@ func TestCUDAFailures(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 		})
+	}
+}
+
+// A dma-buf holds the whole of the memory, whatever its size, and begins where the
+// address does: the double of the verbs looks at its length, and at offset and
+// address as the kernel does.
+func TestExport(t *testing.T) {
+	lib, err := provider()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cuda, err := cudaDouble()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+	t.Setenv("GDR_STUB_CUDA_LIBRARY", cuda)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r, failed := OpenRegistrar(lib, "stub0")
+	if failed != nil {
+		t.Fatalf("%+v", failed)
+	}
+	defer r.Close()
+	largest := 64 << 20
+	if len(realGPUs) > 0 {
+		largest = 8 << 30
+	}
+	for _, kind := range []string{mem.CUDA, mem.CUDAVMM} {
+		k, err := mem.Open(kind, cuda, gpuA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for size := 64 << 10; size <= largest; size *= 8 {
+			if failed := r.Alloc(Memory{Ops: k.Ops, Device: k.Device}, size); failed != nil {
+				t.Fatalf("%s, %d bytes: %+v", kind, size, failed)
+			}
+			for _, way := range []perftest.Way{perftest.WayDMABuf, perftest.WayDMABufPCIe, perftest.WayPeermem} {
+				p := r.Try(kind, way)
+				t.Logf("%-8s %-11s %10d bytes: export %6d ns, %+v", kind, way, size, p.ExportNs, p.Error)
+				if p.Error != nil && (len(realGPUs) == 0 || way == perftest.WayDMABuf) {
+					t.Errorf("%s by %s, %d bytes: %+v", kind, way, size, p.Error)
+				}
+			}
+		}
 	}
 }
 

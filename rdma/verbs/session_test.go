@@ -22,6 +22,9 @@ import (
 // provider builds the test double that moves data by memcpy.
 var provider = sync.OnceValues(func() (string, error) {
 	out := filepath.Join("testdata", "provider.so")
+	if len(realGPUs) > 0 {
+		return filepath.Abs(out) // such a machine may lack the headers; it was built before
+	}
 	cmd := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", out, "testdata/provider.c", "-Wl,--version-script=testdata/provider.map")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cc: %w\n%s", err, b)
