@@ -37,7 +37,7 @@ type Source interface {
 // stands beside each.
 const (
 	AskFiles   = "files"   // args: paths; Data: []byte, the content (config space, VPD, counters, debugfs)
-	AskNVML    = "nvml"    // args: none or gpu.Brief; Data: gpu.NVMLSystem for subject "system", gpu.NVMLDevice for each "gpuN"
+	AskNVML    = "nvml"    // args: none, gpu.Brief or gpu.Load; Data: gpu.NVMLSystem for subject "system", gpu.NVMLDevice for each "gpuN"
 	AskCUDA    = "cuda"    // args: none; Data: gpu.CUDASystem for subject "system", gpu.CUDADevice for each "gpuN"
 	AskRDMAMap = "rdmamap" // args: RDMA device names; Data: rdma.MapEntry for each
 	// args: rdma.RegistrationAsk's text for each pair; Data: rdma.RegistrationProbe for each

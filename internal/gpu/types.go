@@ -109,6 +109,7 @@ type NVMLDevice struct {
 	ComputeProcesses   fact.Value[int]        `json:"compute_processes,omitzero"`
 	PerformanceState   fact.Value[int]        `json:"performance_state,omitzero"` // 0 fastest to 15
 	UtilizationPercent fact.Value[int]        `json:"utilization_percent,omitzero"`
+	Clocks             fact.Value[Clocks]     `json:"clocks,omitzero"`   // asked for with Load alone
 	Topology           fact.Value[[]NVMLPeer] `json:"topology,omitzero"` // nvmlDeviceGetTopologyCommonAncestor to the other GPUs
 }
 
@@ -116,6 +117,12 @@ type NVMLDevice struct {
 type Memory struct {
 	TotalBytes uint64 `json:"total_bytes"`
 	UsedBytes  uint64 `json:"used_bytes"`
+}
+
+// Clocks are a GPU's, now and at most, in MHz.
+type Clocks struct {
+	SMMHz    int `json:"sm_mhz"`
+	SMMaxMHz int `json:"sm_max_mhz"`
 }
 
 // MIGMode is the MIG mode in force and after the next reset.

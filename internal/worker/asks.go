@@ -74,11 +74,11 @@ func readConfig(path string) ([]byte, error) {
 	return pci.ReadConfig(f)
 }
 
-// askNVML asks the system and then each GPU. args may hold gpu.Brief.
+// askNVML asks the system and then each GPU. args may hold gpu.Brief or gpu.Load.
 func askNVML(s *session, args []string) {
 	dieOfSignals()
 	double := s.double(NVMLLibraryEnv)
-	brief := slices.Contains(args, gpu.Brief)
+	scope := strings.Join(args, "")
 	var lib *nvml.Library
 	ok := s.gate(gpu.SubjectSystem, func() fact.Record {
 		var v fact.Value[gpu.NVMLSystem]
@@ -89,7 +89,7 @@ func askNVML(s *session, args []string) {
 		return
 	}
 	s.gpus(lib.Count(), func(i int) fact.Record {
-		return toRecord(lib.Device(i, brief, s.part))
+		return toRecord(lib.Device(i, scope, s.part))
 	})
 }
 

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/internal/mem"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
@@ -102,6 +102,10 @@ func TestGPU(t *testing.T) {
 		{host, cuda(perftest.WayDMABufPCIe, gpuA)},
 		{cuda(perftest.WayDataDirect, gpuA), host},
 	}
+	if len(realGPUs) > 0 { // which may map nothing for PCIe
+		pairs[2][1].Way, pairs[3][0].Way = perftest.WayDMABuf, perftest.WayDMABuf
+		pairs[1] = [2]perftest.Local{gpuLocal(t, perftest.MemoryCUDAVMM, perftest.WayDMABuf, gpuA), vmm}
+	}
 	all := plans()
 	for i, name := range slices.Sorted(maps.Keys(all)) {
 		p, ends := all[name], pairs[i%len(pairs)]
@@ -118,6 +122,7 @@ func TestGPU(t *testing.T) {
 			}
 			for _, s := range r.Steps {
 				checkStep(t, &p, s)
+				checkFlush(t, &p, s, ends)
 			}
 			for i, e := range []perftest.Endpoint{r.Initiator, r.Responder} {
 				if m := e.Memory; m.Kind != ends[i].Memory || m.Way != ends[i].Ways()[0] || len(m.Failed) > 0 || (m.GPU != nil) != perftest.OnGPU(m.Kind) {
@@ -125,6 +130,26 @@ func TestGPU(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// checkFlush wants both ways of each end that data arrives at in a GPU's memory.
+func checkFlush(t *testing.T, p *perftest.Plan, s perftest.Step, ends [2]perftest.Local) {
+	t.Helper()
+	want := 0
+	for i, l := range ends {
+		arrives := p.Operation != perftest.Read || i == 0
+		if p.Measure == perftest.Latency && arrives && perftest.OnGPU(l.Memory) {
+			want += 2
+		}
+	}
+	if len(s.Flush) != want {
+		t.Errorf("size %d: %d flushes, want %d", s.SizeBytes, len(s.Flush), want)
+	}
+	for _, f := range s.Flush {
+		if f.Failure != nil || f.Latency == nil || f.Latency.MinNs <= 0 {
+			t.Errorf("size %d: %+v, %v", s.SizeBytes, f, f.Failure)
+		}
 	}
 }
 
@@ -185,6 +210,9 @@ func TestWays(t *testing.T) {
 			}
 			l := gpuLocal(t, perftest.MemoryCUDA, perftest.WayAuto, gpuA)
 			l.DataDirect = tt.dataDirect
+			if tt.dataDirect {
+				ofDoubleOnly(t)
+			}
 			r := measureGPU(t, small(perftest.Write, perftest.Bandwidth, 64), l, l)
 			if tt.words != "" {
 				if r.Failure == nil || !strings.Contains(r.Failure.Error(), tt.words) {
@@ -216,7 +244,7 @@ func TestCUDAFailures(t *testing.T) {
 		"no dma-buf":         {"cuMemGetHandleForAddressRange:801", "cuMemGetHandleForAddressRange", "CUDA_ERROR_NOT_SUPPORTED (801)", "exports no dma-buf", perftest.WayDMABuf},
 		"exclusive process":  {"cuDevicePrimaryCtxRetain:46", "cuDevicePrimaryCtxRetain", "CUDA_ERROR_DEVICE_UNAVAILABLE (46)", "another process has it", ""},
 		"GPU lost":           {"cuMemcpyHtoD_v2:719", "filling the memory", "CUDA_ERROR_LAUNCH_FAILED (719)", "lost", ""},
-		"PCIe mapping":       {"pcie-mapping:801", "cuMemGetHandleForAddressRange", "CUDA_ERROR_NOT_SUPPORTED (801)", "exports no dma-buf", perftest.WayDMABufPCIe},
+		"PCIe mapping":       {"pcie-mapping:801", "cuMemGetHandleForAddressRange for PCIe", "CUDA_ERROR_NOT_SUPPORTED (801)", "maps no dma-buf for PCIe", perftest.WayDMABufPCIe},
 		"unknown to us, too": {"cuMemAlloc_v2:4711", "cuMemAlloc_v2", "CUDA error 4711", "does not know", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,7 +288,10 @@ func TestExport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for size := 64 << 10; size <= largest; size *= 8 {
+		for _, size := range []int{64 << 10, 1 << 20, 20 << 20, 64 << 20, 1 << 30, 8 << 30} {
+			if size > largest {
+				break
+			}
 			if failed := r.Alloc(Memory{Ops: k.Ops, Device: k.Device}, size); failed != nil {
 				t.Fatalf("%s, %d bytes: %+v", kind, size, failed)
 			}

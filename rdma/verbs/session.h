@@ -21,6 +21,7 @@ struct gdr_config {
 	int latency, ud, initiator, bidirectional, events, relaxed_ordering;
 	uint32_t qps, depth, recv_depth, post_list, inline_bytes;
 	uint64_t max_size, footprint, seed, idle_ns;
+	int flush;  /* its flush will be measured */
 	int device; /* of the memory's kind: NUMA node, -1: any; or GPU */
 	int numa_node; /* of the slots in host memory; -1: any */
 	enum gdr_way ways[GDR_WAYS]; /* to register it, in the order to be tried */
@@ -133,6 +134,19 @@ void gdr_session_close(struct gdr_session *s);
 /* Reads a GID table entry with its type; ENODATA where the entry is empty,
  * EOPNOTSUPP where this libibverbs cannot tell the type. */
 int gdr_session_gid(struct gdr_session *s, uint32_t index, struct ibv_gid_entry *entry);
+
+/* What makes data visible to a device after it has arrived, n times, in cycles
+ * each: reads of one byte over a queue pair connected to itself, or the call of
+ * the memory's library. After a run; nothing is under way meanwhile. An error is
+ * in *e, and the session is as before. */
+int gdr_flush_read(const struct gdr_session *s, uint64_t *samples, uint32_t n, struct gdr_error *e);
+int gdr_flush_call(struct gdr_session *s, uint64_t *samples, uint32_t n, struct gdr_error *e);
+
+static inline int gdr_order(const struct gdr_mem *m) { return m->ops->order ? m->ops->order(m) : GDR_ORDER_ALL; }
+
+/* A queue pair in INIT, and its way up to the peer's. */
+int gdr_new_qp(struct gdr_session *s, struct gdr_qp *q);
+int gdr_connect_rc(struct gdr_session *s, struct gdr_qp *q);
 
 uint64_t gdr_session_progress(struct gdr_session *s);
 
