@@ -30,7 +30,9 @@ func eachComparison(n *Node) []Subject {
 		if c.Measure != perftest.Bandwidth {
 			continue
 		}
-		i := slices.IndexFunc(n.Results, func(r *perftest.Result) bool { return r.Plan.Measure == c.Measure && r.Plan.Route == perftest.RouteStaged })
+		i := slices.IndexFunc(n.Results, func(r *perftest.Result) bool {
+			return r.Plan.Measure == c.Measure && r.Plan.Route == perftest.RouteStaged
+		})
 		if i < 0 {
 			continue
 		}

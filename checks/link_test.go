@@ -82,9 +82,9 @@ func TestNICNeighbour(t *testing.T) {
 		{"nobody heard", set(func(l *qos.Port) { l.Neighbour.System = absent[string]() }), "mlx5_0/1", Unknown, "nobody was heard", "lldpcli show neighbors"},
 		{"not asked", nil, "mlx5_0/1", Unknown, "not collected", ""},
 	})
-	if f := findingOf(t, goodNode(), nicNeighbour, "mlx5_0/1"); f.Verdict != NotApplicable {
-		t.Errorf("without a policy: %s %s", f.Verdict, f.Message)
-	}
+	runCases(t, "nic-neighbour", []verdictCase{
+		{"without a policy", heard("leaf9", "Ethernet12"), "mlx5_0/1", NotApplicable, "no policy names", ""},
+	})
 }
 
 func TestNICPending(t *testing.T) {

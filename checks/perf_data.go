@@ -1,6 +1,8 @@
 package checks
 
-import "fmt"
+import (
+	"fmt"
+)
 
 var perfData = Check{
 	ID: "perf-data", Title: "measurements come to their end, and data arrives as it was sent", Area: AreaPerf, Severity: SeverityError,

@@ -1,6 +1,8 @@
 package checks
 
-import "syscall"
+import (
+	"syscall"
+)
 
 var perfSetup = Check{
 	ID: "perf-setup", Title: "both ends of a measurement can be opened and connected", Area: AreaPerf, Severity: SeverityError,

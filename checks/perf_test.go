@@ -3,6 +3,7 @@ package checks
 import (
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -113,6 +114,9 @@ func TestPerfChecks(t *testing.T) {
 		{"both directions", ndr(392), func(r *perftest.Result) { r.Plan.Bidirectional = true }, "perf-bandwidth", Pass, "in each direction"},
 		{"failed latency", latency(perftest.Send, 1), broken, "perf-latency", Blocked, "perf-data"},
 
+		{"no queue pair of that kind", ndr(1), func(r *perftest.Result) {
+			r.Failure, r.FailedAt = &perftest.Failure{Call: "ibv_create_qp", Errno: int(syscall.EOPNOTSUPP), Cause: "not supported"}, perftest.StageOpened
+		}, "perf-setup", Unknown, "cannot tell"},
 		{"set up", ndr(1), nil, "perf-setup", Pass, "opened and connected"},
 		{"not opened", ndr(1), unopened(perftest.StageOpened), "perf-setup", Fail, "at the responder: ibv_open_device on mlx5_0/1: /dev/infiniband/uverbs0 is missing"},
 		{"not connected", ndr(1), unopened(perftest.StageConnected), "perf-setup", Fail, "could not be set up"},
@@ -233,6 +237,28 @@ func TestLowBandwidthIsSure(t *testing.T) {
 		}
 		if f := o.Findings[0]; f.Verdict != Warn || (f.Unsure != "") != tt.unsure {
 			t.Errorf("%s: %s, unsure %q", name, f.Verdict, f.Unsure)
+		}
+	}
+}
+
+// Where perf-setup is not to be judged, nothing is judged of a test that was
+// never set up.
+func TestNotSetUp(t *testing.T) {
+	for _, tt := range []struct {
+		check   string
+		result  *perftest.Result
+		verdict Verdict
+	}{
+		{"perf-bandwidth", ndr(1), NotApplicable}, {"perf-latency", latency(perftest.Write, 1), NotApplicable}, {"perf-data", ndr(1), NotApplicable},
+	} {
+		r := tt.result
+		r.Failure, r.Faulty, r.FailedAt, r.Steps = &perftest.Failure{Call: "ibv_open_device"}, perftest.Responder, perftest.StageOpened, nil
+		o, err := Run(&topo.Machine{}, Options{Only: []string{tt.check}, Results: []*perftest.Result{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := o.Findings[0]; f.Verdict != tt.verdict || f.Message != "nothing was measured" {
+			t.Errorf("%s: %s %s", tt.check, f.Verdict, f.Message)
 		}
 	}
 }

@@ -48,6 +48,7 @@ type Thresholds struct {
 	PerfBandwidthPassShare    float64                        `yaml:"perf_bandwidth_pass_share"`
 	PerfBandwidthWarnShare    float64                        `yaml:"perf_bandwidth_warn_share"`
 	PerfBandwidthMinSizeBytes int                            `yaml:"perf_bandwidth_min_size_bytes"`
+	PerfBusyBytesPerSec       float64                        `yaml:"perf_busy_bytes_per_sec"`
 	PerfTogetherMinShare      float64                        `yaml:"perf_together_min_share"`
 	PerfLatencyMaxSizeBytes   int                            `yaml:"perf_latency_max_size_bytes"`
 	PerfLatencyPassNs         map[perftest.Operation]float64 `yaml:"perf_latency_pass_ns"`

@@ -26,12 +26,12 @@ func Loopback(ctx context.Context, initiator, responder Engine, p Plan, a, b Loc
 }
 
 // Loopback is the same with what this end knows of the devices: the GPUs' load.
-func (e *End) Loopback(ctx context.Context, p Plan, a, b Local, progress func(Progress)) (*Result, error) {
+func (e *End) Loopback(ctx context.Context, initiator Engine, p Plan, a, b Local, progress func(Progress)) (*Result, error) {
 	stopA, stopB := e.watchLoad(ctx, a), func() *GPULoad { return nil }
 	if b.GPU != nil && (a.GPU == nil || a.GPU.Addr != b.GPU.Addr) {
 		stopB = e.watchLoad(ctx, b)
 	}
-	r, err := Loopback(ctx, e.NewEngine(), e.NewEngine(), p, a, b, progress)
+	r, err := Loopback(ctx, initiator, e.NewEngine(), p, a, b, progress)
 	ofA, ofB := stopA(), stopB()
 	if r != nil {
 		r.setLoad(Initiator, ofA)

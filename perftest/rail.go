@@ -42,9 +42,10 @@ const (
 	WhyBusy        Why = "busy"        // others use it
 	WhyTime        Why = "time"        // the time given was over
 	WhyNone        Why = "none"        // there is no port at all
+	WhyUnseen      Why = "unseen"      // nobody could tell which ports there are
 )
 
-var whys = []Why{"", WhyDown, WhyNoPeer, WhyUnsupported, WhyLost, WhyBusy, WhyTime, WhyNone}
+var whys = []Why{"", WhyDown, WhyNoPeer, WhyUnsupported, WhyLost, WhyBusy, WhyTime, WhyNone, WhyUnseen}
 
 // Match says how the two ends of a rail were found to belong together.
 type Match string

@@ -40,7 +40,7 @@ func TestOneCauseOnce(t *testing.T) {
 		{true, 16, 16, 0},
 	} {
 		var buf bytes.Buffer
-		if err := CheckTable(&buf, NewCheck(machine(), o, "1"), Style{Verbose: tt.verbose}); err != nil {
+		if err := CheckTable(&buf, NewCheck(machine(), o, nil, nil, "1"), Style{Verbose: tt.verbose}); err != nil {
 			t.Fatal(err)
 		}
 		out := buf.String()
@@ -65,7 +65,7 @@ func TestOneCauseOnce(t *testing.T) {
 // A script finds every key that the document promises, whatever there is to say.
 func TestKeysAlwaysThere(t *testing.T) {
 	o := checks.Outcome{Findings: []checks.Finding{{Check: "c", Subject: "node", Evidence: []checks.Evidence{{Name: "n"}}}, {Check: "d", Subject: "node"}}}
-	text, err := json.Marshal(NewCheck(&topo.Machine{}, o, "1"))
+	text, err := json.Marshal(NewCheck(&topo.Machine{}, o, nil, nil, "1"))
 	if err != nil {
 		t.Fatal(err)
 	}

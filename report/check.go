@@ -5,6 +5,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/checks"
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
 
@@ -21,8 +22,9 @@ func NewHeader(kind Kind, m *topo.Machine, version string) Header {
 	}
 }
 
-// NewCheck puts a machine and what the checks say of it into a document.
-func NewCheck(m *topo.Machine, o checks.Outcome, version string) *Check {
+// NewCheck puts a machine and what the checks say of it into a document, with
+// what was measured, if anything was.
+func NewCheck(m *topo.Machine, o checks.Outcome, results []*perftest.Result, rails []perftest.RailPair, version string) *Check {
 	doc := &Check{
 		Header:   NewHeader(KindCheck, m, version),
 		Verdict:  o.Verdict,
@@ -33,7 +35,10 @@ func NewCheck(m *topo.Machine, o checks.Outcome, version string) *Check {
 		Rules:    o.Rules,
 		NotSeen:  []string{},
 		Machine:  m,
+		Results:  results,
+		Rails:    rails,
 	}
+	doc.Simulated = doc.Simulated || simulated(results)
 	for v := checks.Unknown; v <= checks.Blocked; v++ {
 		doc.Summary.Counts[v.String()] = o.Counts[v]
 	}

@@ -92,7 +92,7 @@ func sample() *Check {
 				step(checks.RungBAR1, checks.Pass, "128 GiB"), step(checks.RungWay, checks.Unknown, ""), step(checks.RungPort, checks.Blocked, "")}},
 		},
 	}
-	return NewCheck(machine(), o, "1.2.3")
+	return NewCheck(machine(), o, nil, nil, "1.2.3")
 }
 
 func TestCheckTable(t *testing.T) {
@@ -188,7 +188,7 @@ func TestControlCharacters(t *testing.T) {
 // What a script reads are arrays, even where there is nothing in them.
 func TestEmptyOutcome(t *testing.T) {
 	var buf bytes.Buffer
-	if err := JSON(&buf, NewCheck(&topo.Machine{}, checks.Outcome{ExitCode: 3}, "1")); err != nil {
+	if err := JSON(&buf, NewCheck(&topo.Machine{}, checks.Outcome{ExitCode: 3}, nil, nil, "1")); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"findings":[]`, `"ladders":[]`, `"verdict":"unknown"`, `"exit_code":3`} {

@@ -48,6 +48,10 @@ type Check struct {
 	// HowToSee says what would let them see; only with NotSeen.
 	HowToSee string        `json:"how_to_see,omitempty"`
 	Machine  *topo.Machine `json:"machine"`
+	// Results are measurements, and Rails the ports that were to be measured; only
+	// with --perf.
+	Results []*perftest.Result  `json:"results,omitempty"`
+	Rails   []perftest.RailPair `json:"rails,omitempty"`
 }
 
 // Summary says in a line each what the node is and how the checks came out.

@@ -29,7 +29,7 @@ func NewPerf(results []*perftest.Result, rails []perftest.RailPair, o checks.Out
 
 func simulated(results []*perftest.Result) bool {
 	return slices.ContainsFunc(results, func(r *perftest.Result) bool {
-		return r.Simulated || r.Initiator.Double != "" || r.Responder.Double != ""
+		return r.Simulated
 	})
 }
 
@@ -131,10 +131,13 @@ func perfTitle(p *perftest.Plan) string {
 }
 
 func (p *page) perfEnd(label string, e perftest.Endpoint) {
-	if e.Device == "" {
+	if e.Device == "" && e.Memory.Kind == "" {
 		return
 	}
-	text := fmt.Sprintf("%s port %d", e.Device, e.Port)
+	text := "no NIC"
+	if e.Device != "" {
+		text = fmt.Sprintf("%s port %d", e.Device, e.Port)
+	}
 	if e.MTUBytes > 0 {
 		text += fmt.Sprintf(", MTU %d", e.MTUBytes)
 	}

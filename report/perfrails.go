@@ -34,8 +34,12 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 	for _, c := range columns {
 		g.head = append(g.head, c.head(bothWays))
 	}
-	var notes []string
+	var notes [][2]string // mark, text
 	for _, r := range rails {
+		if r.Rail == "" && r.Peer == "" { // of the node as a whole
+			notes = append(notes, [2]string{p.noteMark(r), r.NotMeasured})
+			continue
+		}
 		row := []string{cmp.Or(r.Rail, "-")}
 		if peers {
 			row = append(row, cmp.Or(r.Peer, "-"))
@@ -47,10 +51,10 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 		}
 		g.add(row...)
 		if note != "" {
-			notes = append(notes, cmp.Or(r.Rail, "the other node's "+r.Peer)+": "+note)
+			notes = append(notes, [2]string{p.noteMark(r), cmp.Or(r.Rail, "the other node's "+r.Peer) + ": " + note})
 		}
 	}
-	if len(rails) > 1 {
+	if len(g.rows) > 1 {
 		row := make([]string, len(g.head)-len(columns))
 		row[0] = "all"
 		for _, c := range columns {
@@ -58,11 +62,26 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 		}
 		g.add(row...)
 	}
-	p.table(g)
-	p.railLegend(rails, results)
-	for _, n := range notes {
-		p.para("  "+p.mark(checks.Fail)+" ", n)
+	if len(g.rows) > 0 {
+		p.table(g)
+		p.railLegend(rails, results)
 	}
+	for _, n := range notes {
+		p.para("  "+n[0]+" ", n[1])
+	}
+}
+
+// noteMark is that of why a port was not measured, or of a measurement that failed.
+func (p *page) noteMark(r perftest.RailPair) string {
+	switch r.Why {
+	case "", perftest.WhyDown:
+		return p.mark(checks.Fail)
+	case perftest.WhyNoPeer:
+		return p.mark(checks.Warn)
+	case perftest.WhyNone, perftest.WhyUnsupported:
+		return p.mark(checks.NotApplicable)
+	}
+	return p.mark(checks.Unknown)
 }
 
 // railLegend says what the table's figures are, and how peers were found.

@@ -26,6 +26,11 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 	p := &page{Style: s}
 	p.top(doc)
 	p.ladders(doc)
+	if len(doc.Rails) > 0 {
+		p.blank()
+		p.line(p.paint(bold, "measured: each port with itself, which stays inside the NIC"))
+		p.rails(doc.Rails, doc.Results)
+	}
 	open, waived := split(doc.Findings)
 	groups := group(open)
 	for _, v := range []checks.Verdict{checks.Fail, checks.Warn} {

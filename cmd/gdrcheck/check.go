@@ -13,6 +13,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/checks"
 	"github.com/gdrcheck/gdrcheck/internal/collect"
 	"github.com/gdrcheck/gdrcheck/report"
+	"github.com/gdrcheck/gdrcheck/topo"
 )
 
 type checkOptions struct {
@@ -26,6 +27,7 @@ type checkOptions struct {
 	Policy  string
 	Preset  string
 	Network string
+	Perf    nodePerf
 }
 
 func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error) *cobra.Command {
@@ -38,13 +40,19 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
   gdrcheck check --only acs-redirect,pcie-link-width
   sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
   sudo gdrcheck check --policy policy.yaml
+  sudo gdrcheck check --perf
   gdrcheck check --root /host
   sudo gdrcheck check --probe`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.Perf.validate(cmd); err != nil {
+				return err
+			}
+			opts.Source.Probe = opts.Source.Probe || opts.Perf.On
 			if err := opts.Source.validate(cmd); err != nil {
 				return err
 			}
+			opts.Perf.Force = opts.Source.Force
 			if opts.Record != "" && (opts.Source.From != "" || opts.Source.Example) {
 				return usagef("--record makes a recording of a machine; it does not go with --from or --example")
 			}
@@ -61,7 +69,8 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 		},
 	}
 	addSourceFlags(cmd, &opts.Source)
-	addProbeFlags(cmd, &opts.Source)
+	addProbeFlags(cmd, &opts.Source, "with --probe or --perf, take GPUs and ports that are in use, too")
+	addMSTFlag(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	f := cmd.Flags()
 	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs` or areas, see 'gdrcheck list')")
@@ -72,6 +81,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 	f.StringVar(&opts.Policy, "policy", "", "judge by the policy in `FILE`, see 'gdrcheck policy'")
 	f.StringVar(&opts.Preset, "preset", "", "take the machine for this platform (`NAME`, see 'gdrcheck list presets'; none: for no known one)")
 	addNetworkFlag(cmd, &opts.Network)
+	addNodePerfFlags(cmd, &opts.Perf)
 	must(cmd.RegisterFlagCompletionFunc("only", completeIDList))
 	must(cmd.RegisterFlagCompletionFunc("skip", completeIDList))
 	return cmd
@@ -105,12 +115,24 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 	if err != nil {
 		return err
 	}
+	what := opts.Source.measured
+	if opts.Perf.On {
+		if what, err = opts.measure(ctx, m, choice); err != nil {
+			return err
+		}
+	}
+	choice.Results, choice.Rails = what.Results, what.Rails
 	outcome, err := checks.Run(m, choice)
 	if err != nil {
 		return err
 	}
-	doc := report.NewCheck(m, outcome, readBuildInfo().Version)
+	doc := report.NewCheck(m, outcome, what.Results, what.Rails, readBuildInfo().Version)
 	if rec != nil {
+		if opts.Perf.On {
+			if err := what.keep(rec); err != nil {
+				return err
+			}
+		}
 		var file bytes.Buffer
 		if err := rec.Save(&file, m.CollectedAt); err != nil {
 			return fmt.Errorf("recording not written: %w", err)
@@ -131,6 +153,21 @@ func checkRun(ctx context.Context, opts *checkOptions) error {
 		return verdictError{doc.ExitCode}
 	}
 	return nil
+}
+
+// measure runs the measurements of --perf.
+func (o *checkOptions) measure(ctx context.Context, m *topo.Machine, choice checks.Options) (measured, error) {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	n, err := checks.NewNode(m, choice)
+	if err != nil {
+		return measured{}, err
+	}
+	what := perf.measureNode(ctx, o.IO, m, o.Perf, n.Thresholds)
+	if ctx.Err() != nil {
+		return what, unmeasured{errors.New("interrupted")}
+	}
+	return what, nil
 }
 
 func addNetworkFlag(cmd *cobra.Command, into *string) {

@@ -21,7 +21,7 @@ It loads the ports that it is given: do not run it beside a job.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil), newPerfCompareCommand(s, nil))
+	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil), newPerfCompareCommand(s, nil), newPerfCopyCommand(s, nil))
 	return cmd
 }
 
@@ -116,17 +116,29 @@ func (o *loopbackOptions) ends(ctx context.Context) (a, b perftest.Local, err er
 func measureLoopback(ctx context.Context, s *streams, p perftest.Plan, a, b perftest.Local) (*perftest.Result, error) {
 	progress, end := newProgress(s, &p)
 	defer end()
-	beforeA, beforeB := perf.counters(ctx, a), perf.counters(ctx, b)
-	here := perf.end(perftest.Timing{})
-	r, err := here.Loopback(ctx, p, a, b, progress)
+	l := loopback{backend: perf, limits: func(l perftest.Local) perftest.Limits { return perf.limits(ctx, l) }}
+	return l.run(ctx, p, perf.newEngine(), a, b, progress)
+}
+
+// loopback measures between two ends of this node.
+type loopback struct {
+	backend *perfBackend
+	limits  func(perftest.Local) perftest.Limits
+}
+
+// run runs a plan; first is the initiator's engine.
+func (l loopback) run(ctx context.Context, p perftest.Plan, first perftest.Engine, a, b perftest.Local, progress func(perftest.Progress)) (*perftest.Result, error) {
+	beforeA, beforeB := l.backend.counters(ctx, a), l.backend.counters(ctx, b)
+	here := l.backend.end(perftest.Timing{})
+	r, err := here.Loopback(ctx, first, p, a, b, progress)
 	if err != nil {
 		return r, err
 	}
-	r.Simulated = r.Simulated || perf.simulated
-	r.Limits = map[perftest.Side]perftest.Limits{perftest.Initiator: perf.limits(ctx, a), perftest.Responder: perf.limits(ctx, b)}
+	r.Simulated = r.Simulated || l.backend.simulated
+	r.Limits = map[perftest.Side]perftest.Limits{perftest.Initiator: l.limits(a), perftest.Responder: l.limits(b)}
 	r.Counters = map[perftest.Side]perftest.SideCounters{
-		perftest.Initiator: perftest.CompareCounters(beforeA, perf.counters(ctx, a)),
-		perftest.Responder: perftest.CompareCounters(beforeB, perf.counters(ctx, b)),
+		perftest.Initiator: perftest.CompareCounters(beforeA, l.backend.counters(ctx, a)),
+		perftest.Responder: perftest.CompareCounters(beforeB, l.backend.counters(ctx, b)),
 	}
 	return r, nil
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,8 +35,10 @@ func (o *perfClientOptions) validateAll(cmd *cobra.Command) error {
 type allRun struct {
 	opts  *perfClientOptions
 	group *perftest.Group
-	ours  map[string]perftest.Rail
 	pairs []perftest.RailPair
+	open  []*perftest.RailPair // those that can be measured
+	plans []adapted
+	ends  []perftest.Local // this node's, of each open pair
 
 	bar     *groupProgress
 	results []*perftest.Result
@@ -62,9 +66,9 @@ func perfAllRun(ctx context.Context, opts *perfClientOptions) error {
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	run := &allRun{opts: opts, group: group, ours: map[string]perftest.Rail{}, pairs: perftest.MatchRails(ours, theirs)}
-	for _, r := range ours {
-		run.ours[r.Name()] = r
+	run := &allRun{opts: opts, group: group, pairs: perftest.MatchRails(ours, theirs)}
+	if err := run.prepare(ctx, ours); err != nil {
+		return err
 	}
 	run.measure(ctx)
 	switch {
@@ -77,48 +81,64 @@ func perfAllRun(ctx context.Context, opts *perfClientOptions) error {
 	return writePerf(ctx, opts.IO, &opts.Output, measured{run.results, run.pairs}, at)
 }
 
+// prepare settles where each pair is measured, and what.
+func (a *allRun) prepare(ctx context.Context, ours []perftest.Rail) error {
+	kind, _, _ := a.opts.Plan.PeerMemory.Parse() // it was checked with the flags
+	onGPU := perftest.OnGPU(kind)
+	for i := range a.pairs {
+		pair := &a.pairs[i]
+		at := slices.IndexFunc(ours, func(r perftest.Rail) bool { return r.Name() == pair.Rail })
+		if pair.Why != "" || at < 0 {
+			continue
+		}
+		l := a.opts.Plan.Local
+		l.Device, l.Port, l.Place = ours[at].Device, ours[at].Port, 2*len(a.open)
+		if err := perf.memory(ctx, &l, a.opts.Plan.Memory); err != nil {
+			return deviceError(fmt.Errorf("--mem, for %s: %w", pair.Rail, err))
+		}
+		onGPU = onGPU || perftest.OnGPU(l.Memory)
+		a.open, a.ends = append(a.open, pair), append(a.ends, l)
+	}
+	a.plans = adaptPlans(a.opts.Plan.Plans, onGPU)
+	for i := range a.plans { // all at the same time are to fit into what the server gives
+		p := &a.plans[i].Plan
+		p.FootprintBytes = min(p.FootprintBytes, perftest.DefaultMaxMemoryBytes/2/int64(max(len(a.open)*p.QPs, 1)))
+	}
+	a.group.Resize(len(a.open))
+	return nil
+}
+
 // measure runs each pair by itself, and then all at the same time.
 func (a *allRun) measure(ctx context.Context) {
-	var open []*perftest.RailPair
-	for i := range a.pairs {
-		if a.pairs[i].Why == "" {
-			open = append(open, &a.pairs[i])
-		}
-	}
-	a.group.Resize(len(open))
-	plans := a.opts.Plan.Plans
-	for i := range plans { // all at the same time are to fit into what the server gives
-		plans[i].FootprintBytes = min(plans[i].FootprintBytes, perftest.DefaultMaxMemoryBytes/2/int64(max(len(open)*plans[i].QPs, 1)))
-	}
 	a.bar = newGroupProgress(a.opts.IO)
 	defer a.bar.end()
-	for i, pair := range open {
+	for i, pair := range a.open {
 		for _, w := range a.ways(perftest.Bandwidth, perftest.Latency) {
 			if ctx.Err() != nil || a.lost != nil {
 				break
 			}
-			a.bar.begin(pair.Rail, &w.plan, 1)
-			a.add(pair, a.one(pair, i, w, 0, 0, nil))
+			a.bar.begin(pair.Rail, &w.Plan, 1)
+			a.add(pair, a.one(i, w, 0, 0, nil))
 		}
 		if a.lost != nil {
 			pair.Why, pair.NotMeasured = perftest.WhyLost, a.lost.Error()
 		}
 	}
-	if len(open) < 2 {
+	if len(a.open) < 2 {
 		return
 	}
 	for _, w := range a.ways(perftest.Bandwidth) {
 		if ctx.Err() != nil || a.lost != nil {
 			return
 		}
-		a.bar.begin("all ports", &w.plan, len(open))
-		a.together(open, w)
+		a.bar.begin("all ports", &w.Plan, len(a.open))
+		a.together(w)
 	}
 }
 
 // way is a plan in a direction.
 type way struct {
-	plan    perftest.Plan
+	adapted
 	reverse bool
 }
 
@@ -126,12 +146,12 @@ type way struct {
 func (a *allRun) ways(measures ...perftest.Measure) []way {
 	var out []way
 	for _, m := range measures {
-		for _, p := range a.opts.Plan.Plans {
-			if p.Measure != m {
+		for _, p := range a.plans {
+			if p.Plan.Measure != m {
 				continue
 			}
 			out = append(out, way{p, false})
-			if m == perftest.Bandwidth && !p.Bidirectional {
+			if m == perftest.Bandwidth && !p.Plan.Bidirectional {
 				out = append(out, way{p, true})
 			}
 		}
@@ -140,19 +160,19 @@ func (a *allRun) ways(measures ...perftest.Measure) []way {
 }
 
 // together runs one way on all pairs at the same time.
-func (a *allRun) together(pairs []*perftest.RailPair, w way) {
-	gate := perftest.NewGate(len(pairs))
-	outcomes := make([]outcome, len(pairs))
+func (a *allRun) together(w way) {
+	gate := perftest.NewGate(len(a.open))
+	outcomes := make([]outcome, len(a.open))
 	var all sync.WaitGroup
-	for i, pair := range pairs {
+	for i := range a.open {
 		pass := gate.Pass()
 		all.Go(func() {
 			defer pass.Leave()
-			outcomes[i] = a.one(pair, i, w, i, len(pairs), pass)
+			outcomes[i] = a.one(i, w, i, len(a.open), pass)
 		})
 	}
 	all.Wait()
-	for i, pair := range pairs {
+	for i, pair := range a.open {
 		a.add(pair, outcomes[i])
 	}
 }
@@ -162,19 +182,18 @@ type outcome struct {
 	err    error
 }
 
-// one runs one test of pair number place on a session of the group.
-func (a *allRun) one(pair *perftest.RailPair, place int, w way, session, together int, pass *perftest.Pass) outcome {
-	rail := a.ours[pair.Rail]
-	l := a.opts.Plan.Local
-	l.Device, l.Port, l.Place = rail.Device, rail.Port, 2*place
+// one runs one test of pair i on a session of the group.
+func (a *allRun) one(i int, w way, session, together int, pass *perftest.Pass) outcome {
+	pair := a.open[i]
 	r, err := a.group.Run(session, perftest.Request{
-		Plan: w.plan, Local: l, Device: pair.Peer, Reverse: w.reverse, Progress: a.bar.member(session), Pass: pass,
+		Plan: w.Plan, Local: a.ends[i], Device: pair.Peer, Memory: a.opts.Plan.PeerMemory,
+		Reverse: w.reverse, Progress: a.bar.member(session), Pass: pass,
 	})
-	if r == nil {
-		r = &perftest.Result{Plan: w.plan}
+	if err != nil {
+		return outcome{nil, err}
 	}
 	r.Rail, r.Peer, r.Reverse, r.Together = pair.Rail, pair.Peer, w.reverse, together
-	return outcome{r, err}
+	return outcome{noted(r, w.Note), nil}
 }
 
 // add keeps a result. A session that broke off says nothing of the rail but that

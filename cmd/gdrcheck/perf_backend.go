@@ -102,7 +102,10 @@ func (b *perfBackend) limits(ctx context.Context, l perftest.Local) perftest.Lim
 	if err != nil {
 		return perftest.Limits{PCIeReason: err.Error()}
 	}
-	g := topo.New(m)
+	return limitsOf(topo.New(m), l)
+}
+
+func limitsOf(g *topo.Graph, l perftest.Local) perftest.Limits {
 	d, ok := g.Device(l.Device)
 	if !ok || d.RDMA == nil {
 		return perftest.Limits{PCIeReason: "no device " + l.Device}

@@ -45,7 +45,7 @@ func railsOf(m *topo.Machine, subnets map[string][]netip.Prefix) []perftest.Rail
 		case d.Role != topo.RoleCompute:
 			kind = other
 		}
-		byKind[kind] = append(byKind[kind], portsOf(d.RDMA, subnets)...)
+		byKind[kind] = append(byKind[kind], railsOn(d.RDMA, subnets)...)
 	}
 	for _, list := range byKind {
 		if len(list) > 0 {
@@ -55,7 +55,7 @@ func railsOf(m *topo.Machine, subnets map[string][]netip.Prefix) []perftest.Rail
 	return nil
 }
 
-func portsOf(d *rdma.Device, subnets map[string][]netip.Prefix) []perftest.Rail {
+func railsOn(d *rdma.Device, subnets map[string][]netip.Prefix) []perftest.Rail {
 	var up, down []perftest.Rail
 	for i := range d.Ports {
 		r := railOf(d, &d.Ports[i], subnets)

@@ -29,7 +29,7 @@ var perfEnums = map[reflect.Type][]any{
 	reflect.TypeFor[perftest.Stage]():     {perftest.StageOpened, perftest.StageConnected, perftest.StagePrepared, perftest.StageRan, perftest.StageVerified},
 	reflect.TypeFor[perftest.Match]():     {perftest.MatchName, perftest.MatchSubnet, perftest.MatchOrder},
 	reflect.TypeFor[perftest.Why](): {perftest.WhyDown, perftest.WhyNoPeer, perftest.WhyUnsupported, perftest.WhyLost,
-		perftest.WhyBusy, perftest.WhyTime, perftest.WhyNone},
+		perftest.WhyBusy, perftest.WhyTime, perftest.WhyNone, perftest.WhyUnseen},
 	reflect.TypeFor[report.Kind](): {report.KindPerf},
 	reflect.TypeFor[qos.Sign]():    signs(),
 }

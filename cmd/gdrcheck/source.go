@@ -25,9 +25,12 @@ type sourceOptions struct {
 	Root    string
 	From    string
 	Timeout time.Duration
+	MST     bool // also ask mstconfig on a live machine
 	record  bool // remember what is read, for check --record
 	// Probe registers memory of idle GPUs with RDMA devices; Force, of all GPUs.
 	Probe, Force bool
+
+	measured measured // what a recording holds of measurements
 }
 
 const (
@@ -44,11 +47,16 @@ func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	must(cmd.MarkFlagDirname("root"))
 }
 
-// addProbeFlags adds what makes a command disturb the GPUs.
-func addProbeFlags(cmd *cobra.Command, o *sourceOptions) {
+// addProbeFlags adds what makes a command disturb the GPUs; inUse says what
+// --force takes.
+func addProbeFlags(cmd *cobra.Command, o *sourceOptions, inUse string) {
 	f := cmd.Flags()
 	f.BoolVar(&o.Probe, "probe", false, "also register memory of each idle GPU with each RDMA device, without traffic: a CUDA context on each, 0.5 GB for a moment")
-	f.BoolVar(&o.Force, "force", false, "with --probe, take GPUs that are in use, too")
+	f.BoolVar(&o.Force, "force", false, inUse)
+}
+
+func addMSTFlag(cmd *cobra.Command, o *sourceOptions) {
+	cmd.Flags().BoolVar(&o.MST, "mst", false, "also ask mstconfig, where it is installed, for the non-volatile settings of NVIDIA's NICs; takes a second a NIC")
 }
 
 func (o *sourceOptions) validate(cmd *cobra.Command) error {
@@ -65,7 +73,7 @@ func (o *sourceOptions) validate(cmd *cobra.Command) error {
 		return usagef("--probe registers memory on this node: it does not go with --example, --root or --from")
 	}
 	if o.Force && !o.Probe {
-		return usagef("--force is for --probe: it takes GPUs that are in use, too")
+		return usagef("--force: %s", cmd.Flags().Lookup("force").Usage)
 	}
 	if o.Probe && !cmd.Flags().Changed("timeout") {
 		o.Timeout = probeTimeout
@@ -171,6 +179,9 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	case o.Probe:
 		want.Probe = collect.ProbeIdle
 	}
+	if src.live {
+		want.NeedMST = o.MST
+	}
 	want.Origin, want.CollectedAt, want.Timeout = src.origin, src.collectedAt, o.Timeout
 	// A test double knows of GPUs that the PCI tree has not.
 	want.AskNVIDIA = src.simulated || src.live && (os.Getenv(worker.NVMLLibraryEnv) != "" || os.Getenv(worker.CUDALibraryEnv) != "")
@@ -182,6 +193,11 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 	}
 	m := collect.Machine(ctx, facts, want)
 	m.Simulated = m.Simulated || src.simulated
+	if r, ok := src.Source.(*fact.Recording); ok && r.Asked(fact.AskMeasured) {
+		if o.measured, err = recordedPerf(ctx, facts); err != nil {
+			return nil, nil, usagef("cannot read %s: %w", o.From, err)
+		}
+	}
 	if rec != nil {
 		rec.SetOrigin(m.Origin, m.Simulated)
 		lost := map[string]string{}

@@ -214,6 +214,14 @@ func (r *Recorder) Ask(ctx context.Context, name string, args ...string) ([]Reco
 	return recs, err
 }
 
+// Keep remembers records as the answer to a question that the source was not
+// asked: what was measured is no part of a collection.
+func (r *Recorder) Keep(name string, recs []Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asks[askKey(name, nil)] = recordedAsk{Name: name, Records: slices.Clone(recs)}
+}
+
 func (a recordedAsk) answer() ([]Record, error) {
 	if a.Error != nil {
 		return slices.Clone(a.Records), a.Error

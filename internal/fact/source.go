@@ -42,20 +42,24 @@ const (
 	AskRDMAMap = "rdmamap" // args: RDMA device names; Data: rdma.MapEntry for each
 	// args: rdma.RegistrationAsk's text for each pair; Data: rdma.RegistrationProbe for each
 	AskRegistration = "registration"
-	AskVerbs        = "verbs"   // args: RDMA device names; Data: rdma.VerbsProbe for each
-	AskGHW          = "ghw"     // args: none; Data: host.Names for subject "system"
-	AskLimits       = "limits"  // args: none; Data: host.Limits for subject "self"
-	AskSymbols      = "symbols" // args: names of kernel functions; Data: bool for each, whether the kernel has it
-	AskKernelLog    = "kmsg"    // args: none; Data: host.KernelLog for subject "system"
-	AskDCB          = "dcb"     // args: network interfaces; Data: qos.DCB for each
-	AskEthtool      = "ethtool" // args: network interfaces; Data: qos.Ethtool for each
-	AskStats        = "stats"   // args: network interfaces; Data: []qos.Stat for each
-	AskModules      = "modules" // args: network interfaces; Data: qos.Module for each
-	AskDevlink      = "devlink" // args: PCI addresses; Data: qos.Devlink for each
+	AskVerbs        = "verbs"    // args: RDMA device names; Data: rdma.VerbsProbe for each
+	AskGHW          = "ghw"      // args: none; Data: host.Names for subject "system"
+	AskLimits       = "limits"   // args: none; Data: host.Limits for subject "self"
+	AskSymbols      = "symbols"  // args: names of kernel functions; Data: bool for each, whether the kernel has it
+	AskKernelLog    = "kmsg"     // args: none; Data: host.KernelLog for subject "system"
+	AskEnviron      = "environ"  // args: none; Data: qos.Environ for subject "self"
+	AskLLDP         = "lldp"     // args: network interfaces; Data: qos.Neighbour for each
+	AskMST          = "mst"      // args: PCI addresses; Data: []qos.NVSetting for each
+	AskDCB          = "dcb"      // args: network interfaces; Data: qos.DCB for each
+	AskEthtool      = "ethtool"  // args: network interfaces; Data: qos.Ethtool for each
+	AskStats        = "stats"    // args: network interfaces; Data: []qos.Stat for each
+	AskModules      = "modules"  // args: network interfaces; Data: qos.Module for each
+	AskDevlink      = "devlink"  // args: PCI addresses; Data: qos.Devlink for each
+	AskMeasured     = "measured" // only of recordings; args: none; Data: perftest.RailPair or perftest.Result, as the subject begins
 )
 
 // PerSubject are the questions whose subjects are their arguments.
-var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink}
+var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink, AskLLDP, AskMST}
 
 // Entry is one name in a directory.
 type Entry struct {

@@ -33,6 +33,8 @@ type Engine struct {
 	// Before is called before each call does its work, with the call's name; its
 	// error is the call's. It may block, to play a driver that hangs.
 	Before func(ctx context.Context, call string) error
+	// Any: it stands for a device of any name.
+	Any bool
 	// Corrupt spoils one byte of what this end sends.
 	Corrupt bool
 
@@ -69,7 +71,7 @@ func (e *Engine) Open(ctx context.Context, p perftest.Plan, l perftest.Local, si
 	if err := e.before(ctx, "open"); err != nil {
 		return perftest.Endpoint{}, err
 	}
-	if !strings.HasPrefix(l.Device, prefix) {
+	if !e.Any && !strings.HasPrefix(l.Device, prefix) {
 		return perftest.Endpoint{}, &perftest.Failure{Call: "ibv_open_device", Subject: l.Device, Cause: "there is no such device"}
 	}
 	var size int

@@ -32,7 +32,9 @@ type port struct {
 
 // Options says what Collect reads beyond the settings.
 type Options struct {
-	Stats   bool // ethtool -S
+	Stats bool // ethtool -S
+	// MST asks mstconfig, which takes a second a function.
+	MST     bool
 	Modules bool // what the memory of modules says: some milliseconds a port
 }
 
@@ -60,11 +62,15 @@ func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pc
 		c.files.want(p.files()...)
 	}
 
+	if len(c.ports) == 0 {
+		return Facts{}
+	}
 	a := c.ask(ctx, opt)
-	var f Facts
+	f := Facts{Job: a.job}
 	for _, p := range c.ports {
 		p.setDCB(a.dcb, &c.files)
 		p.setAnswers(&a)
+		p.setNVConfig(&a)
 		p.setECN(&c.files)
 		p.setToS(&c.files)
 		c.setLAG(p)
@@ -80,6 +86,9 @@ type answers struct {
 	stats   map[string]fact.Value[[]Stat]
 	devlink map[string]Devlink
 	modules map[string]Module
+	lldp    map[string]Neighbour
+	mst     map[string]fact.Value[[]NVSetting]
+	job     fact.Value[[]Setting]
 }
 
 // ask puts all questions side by side: each has a worker of its own.
@@ -88,6 +97,7 @@ func (c *collector) ask(ctx context.Context, opt Options) answers {
 	var wg sync.WaitGroup
 	netdevs := c.subjects(func(p *port) string { return p.NetDev })
 	wg.Go(func() { c.files.ask(ctx, c.src) })
+	wg.Go(func() { a.job = readJob(ctx, c.src) })
 	wg.Go(func() {
 		ethernet := c.subjects(func(p *port) string {
 			if p.transport == rdma.InfiniBand {
@@ -100,7 +110,13 @@ func (c *collector) ask(ctx context.Context, opt Options) answers {
 	wg.Go(func() { a.ethtool = askAll[Ethtool](ctx, c.src, fact.AskEthtool, netdevs) })
 	wg.Go(func() {
 		if opt.Stats {
-			a.stats = askValues[[]Stat](ctx, c.src, fact.AskStats, netdevs)
+			a.stats = fact.AskEach[[]Stat](ctx, c.src, fact.AskStats, netdevs)
+		}
+	})
+	wg.Go(func() { a.lldp = askAll[Neighbour](ctx, c.src, fact.AskLLDP, netdevs) })
+	wg.Go(func() {
+		if opt.MST {
+			a.mst = fact.AskEach[[]NVSetting](ctx, c.src, fact.AskMST, c.subjects((*port).mellanox))
 		}
 	})
 	wg.Go(func() { a.devlink = askAll[Devlink](ctx, c.src, fact.AskDevlink, c.subjects((*port).address)) })
@@ -130,6 +146,14 @@ func (c *collector) subjects(f func(*port) string) []string {
 func (p *port) address() string {
 	if a, ok := p.PCI.Get(); ok {
 		return a.String()
+	}
+	return ""
+}
+
+// mellanox is the address of a function that mstconfig knows.
+func (p *port) mellanox() string {
+	if strings.HasPrefix(p.NetDriver.V, "mlx") {
+		return p.address()
 	}
 	return ""
 }

@@ -344,6 +344,54 @@ func TestDrivers(t *testing.T) {
 	}
 }
 
+// What a job finds: the environment before files, the program's own file before
+// the user's and the system's.
+func TestJob(t *testing.T) {
+	environ := func(vars, files map[string]string) []fact.Record {
+		b, err := json.Marshal(Environ{Variables: vars, Files: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []fact.Record{{Subject: "self", State: fact.Known, Data: b}}
+	}
+	system := map[string]string{"/etc/nccl.conf": "NCCL_IB_TC=41\nNCCL_IB_SL=1\nNCCL_DEBUG=INFO\n", "/etc/ucx/ucx.conf": "UCX_IB_TRAFFIC_CLASS=106\n"}
+	user := map[string]string{"~/.nccl.conf": "NCCL_IB_TC=96\nNCCL_IB_GID_INDEX=3\n"}
+	own := map[string]string{"~/.nccl.conf": "NCCL_IB_GID_INDEX=3\n", "$NCCL_CONF_FILE": "NCCL_IB_TC=52\n", "~/ucx.conf": "UCX_IB_TRAFFIC_CLASS=104\n"}
+	for _, tt := range []struct {
+		name   string
+		env    []fact.Record
+		system map[string]string
+		want   string
+	}{
+		{"nothing", environ(nil, nil), nil, ""},
+		{"the system's files", environ(nil, nil), system, "NCCL_IB_SL=1 /etc/nccl.conf; NCCL_IB_TC=41 /etc/nccl.conf; UCX_IB_TRAFFIC_CLASS=106 /etc/ucx/ucx.conf"},
+		{"the user's", environ(nil, user), system, "NCCL_IB_GID_INDEX=3 ~/.nccl.conf; NCCL_IB_SL=1 /etc/nccl.conf; NCCL_IB_TC=96 ~/.nccl.conf; UCX_IB_TRAFFIC_CLASS=106 /etc/ucx/ucx.conf"},
+		{"one of its own in place of the user's", environ(nil, own), system, "NCCL_IB_SL=1 /etc/nccl.conf; NCCL_IB_TC=52 $NCCL_CONF_FILE; UCX_IB_TRAFFIC_CLASS=104 ~/ucx.conf"},
+		{"the environment", environ(map[string]string{"NCCL_IB_TC": "106"}, own), nil, "NCCL_IB_TC=106 environment; UCX_IB_TRAFFIC_CLASS=104 ~/ucx.conf"},
+		{"a tree", nil, system, "NCCL_IB_SL=1 /etc/nccl.conf; NCCL_IB_TC=41 /etc/nccl.conf; UCX_IB_TRAFFIC_CLASS=106 /etc/ucx/ucx.conf"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			src := tree(t, "mlx5_core", tt.system)
+			if tt.env != nil {
+				src.Answers[fact.AskEnviron] = tt.env
+			}
+			job := Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), nil, Options{}).Job
+			var got []string
+			for _, s := range job.V {
+				got = append(got, s.Name+"="+s.Value+" "+s.Source)
+			}
+			if strings.Join(got, "; ") != tt.want || job.State != fact.Known {
+				t.Errorf("%s: %s", job.State, strings.Join(got, "; "))
+			}
+		})
+	}
+	src := tree(t, "mlx5_core", system)
+	src.Errors = map[string]error{"/etc/nccl.conf": syscall.EACCES}
+	if job := Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), nil, Options{}).Job; job.State != fact.Denied || job.Source != "/etc/nccl.conf" {
+		t.Errorf("%+v", job)
+	}
+}
+
 func FuzzPlaces(f *testing.F) {
 	for _, s := range []string{"0", "1", "0x1", "Y", "N", "48", "0x30", "-1", "layer2 0", ""} {
 		f.Add(s)

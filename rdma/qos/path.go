@@ -187,8 +187,8 @@ func (p *Port) ToSFor(priority int) (int, bool) {
 }
 
 // ToSOf is a DSCP as a traffic class byte whose last two bits say that the
-// packets take part in ECN (ECT(0)): 26 is 106.
+// packets take part in ECN (RFC 3168): 26 is 106.
 func ToSOf(dscp int) int {
-	const ect0 = 2
-	return dscp<<2 | ect0
+	const capable = 2
+	return dscp<<2 | capable
 }

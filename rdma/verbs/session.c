@@ -424,6 +424,6 @@ void gdr_session_close(struct gdr_session *s)
 	free(s);
 }
 
-uint64_t gdr_session_progress(struct gdr_session *s) { return __atomic_load_n(&s->progress, __ATOMIC_RELAXED); }
+uint64_t gdr_session_progress(struct gdr_session *s) { return s->progress; }
 
 int gdr_session_node(const struct gdr_session *s) { return s->mem.ops->node ? s->mem.ops->node(&s->mem) : -1; }

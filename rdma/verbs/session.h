@@ -72,7 +72,7 @@ struct gdr_qp {
 	struct ibv_sge *sge;
 	struct ibv_recv_wr recv;
 	struct ibv_sge recv_sge;
-	uint64_t local, remote; /* start of its slots */
+	uint64_t local, remote, target; /* start of its slots; target: of those it receives into */
 	uint64_t off, recv_off; /* of the next slot, within a walk */
 	uint64_t posted, completed, received;
 	uint64_t goal; /* posts after which it ends */
@@ -111,13 +111,13 @@ struct gdr_session {
 	struct gdr_window sent;
 	uint64_t posted; /* on all QPs in this step */
 	int warming;     /* the warm-up is under way */
-	uint64_t *samples; /* cycles of a round trip each */
+	uint64_t *samples; /* cycles of a round trip each; while a test runs, of each post */
 	uint64_t samples_cap, samples_n;
 	double ns_per_cycle;
 	uint64_t cycles0, ns0; /* the clocks at setup */
 	double cpu_ns;         /* of the measuring thread in the last run */
 	uint8_t last_mark;     /* of a write latency test */
-	uint64_t progress;     /* messages that are through; read by another thread */
+	volatile uint64_t progress; /* messages that are through; read by another thread */
 	int used;              /* a step was run on these QPs */
 };
 

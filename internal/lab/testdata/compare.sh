@@ -17,7 +17,7 @@ save session /tmp/gdrcheck perf compare 10.0.0.2 --token-file /tmp/token --dev r
   --size 64K,1M --duration 2s -o json
 # Nothing but the control connection and RDMA passes: there is no route for
 # what goes to a port that the kernel handed out.
-/usr/bin/ip rule add pref 1 to 10.0.0.2 ipproto tcp dport 32768-60999 unreachable >$out/rules 2>&1
+/usr/bin/ip rule add pref 1 to 10.0.0.2 ipproto 6 dport 32768-60999 unreachable >$out/rules 2>&1
 /usr/bin/ip rule >>$out/rules
 save stopped /tmp/gdrcheck perf compare 10.0.0.2 --token-file /tmp/token --dev rxe0 $common --rounds 2 \
   --size 64K --duration 1s --measure bandwidth -o json
