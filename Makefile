@@ -51,7 +51,7 @@ SANITIZE := -fsanitize=undefined -fno-sanitize-recover=undefined
 
 .PHONY: test-asan
 test-asan: ## run the C core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	CGO_CFLAGS="-O1 -g -Wno-deprecated-declarations $(SANITIZE)" CGO_LDFLAGS="$(SANITIZE)" $(GO) test -asan -count=1 ./rdma/verbs
+	CGO_CFLAGS="-O1 -g -Wno-deprecated-declarations $(SANITIZE)" CGO_LDFLAGS="$(SANITIZE)" $(GO) test -asan -count=1 ./rdma/verbs ./internal/gdrcopy
 
 .PHONY: test-nocgo
 test-nocgo: ## test without cgo what must not need it

@@ -55,12 +55,12 @@ func TestGDRBeatsStaging(t *testing.T) {
 		message string
 		fix     string
 	}{
-		{"clearly faster", "gdr-beats-staging", compared(360, 180, 380, topo.ClassPIX), nil, Pass, "360 Gb/s by GPUDirect RDMA, 180 Gb/s staged (2.00 times as fast)", ""},
+		{"clearly faster", "gdr-beats-staging", compared(360, 180, 380, topo.ClassPIX), nil, Pass, "360.0 Gb/s by GPUDirect RDMA, 180.0 Gb/s staged (2.00 times as fast)", ""},
 		{"just clearly faster", "gdr-beats-staging", compared(231, 209, 0, topo.ClassPIX), nil, Pass, "1.11 times", ""},
 		{"not faster", "gdr-beats-staging", compared(200, 190, 0, topo.ClassPIX), nil, Warn, "1.05 times as fast): not clearly faster", "which end is slow"},
 		{"slower", "gdr-beats-staging", compared(30, 190, 0, topo.ClassSYS), nil, Warn, "0.16 times", "1. the path from GPU3 to mlx5_0 at the initiator is SYS"},
 		{"staging fills the port, too", "gdr-beats-staging", compared(385, 380, 390, topo.ClassPIX), nil, Pass, "both fill the port of the initiator", ""},
-		{"slower than host memory on a short path", "gdr-beats-staging", compared(300, 150, 390, topo.ClassPXB), nil, Warn, "the same NICs move 390 Gb/s between host memories, of which this is 77 %, and a path of class PXB promises 90 %", "which end"},
+		{"slower than host memory on a short path", "gdr-beats-staging", compared(300, 150, 390, topo.ClassPXB), nil, Warn, "the same NICs move 390.0 Gb/s between host memories, of which this is 77 %, and a path of class PXB promises 90 %", "which end"},
 		{"as slow as a longer path explains", "gdr-beats-staging", compared(300, 150, 390, topo.ClassPHB), nil, Pass, "2.00 times", ""},
 		{"slower than that", "gdr-beats-staging", compared(200, 100, 390, topo.ClassNODE), nil, Warn, "class NODE promises 70 %", "is NODE"},
 		{"a path that promises nothing", "gdr-beats-staging", compared(150, 100, 390, topo.ClassSYS), nil, Pass, "1.50 times", ""},

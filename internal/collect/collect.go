@@ -133,6 +133,19 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 			m.Problems = append(m.Problems, topo.Problem{Part: "registration", Reason: err.Error()})
 		}
 	}
+	if opt.Probe != ProbeNone {
+		known := *m
+		var copies []fact.Value[gpu.GDRCopyProbe]
+		copies, err = part(ctx, opt.lost, "gdrcopy", func() []fact.Value[gpu.GDRCopyProbe] {
+			return gdrcopies(asking, s, &known, opt.Probe)
+		})
+		if err != nil {
+			m.Problems = append(m.Problems, topo.Problem{Part: "gdrcopy", Reason: err.Error()})
+		}
+		for i := range copies {
+			m.GPU.GPUs[i].GDRCopy = copies[i]
+		}
+	}
 	m.Simulated = s.simulated()
 	return m
 }

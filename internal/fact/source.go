@@ -42,6 +42,7 @@ const (
 	AskRDMAMap = "rdmamap" // args: RDMA device names; Data: rdma.MapEntry for each
 	// args: rdma.RegistrationAsk's text for each pair; Data: rdma.RegistrationProbe for each
 	AskRegistration = "registration"
+	AskGDRCopy      = "gdrcopy"  // args: PCI addresses of GPUs; Data: gpu.GDRCopyProbe for each
 	AskVerbs        = "verbs"    // args: RDMA device names; Data: rdma.VerbsProbe for each
 	AskGHW          = "ghw"      // args: none; Data: host.Names for subject "system"
 	AskLimits       = "limits"   // args: none; Data: host.Limits for subject "self"
@@ -59,7 +60,7 @@ const (
 )
 
 // PerSubject are the questions whose subjects are their arguments.
-var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink, AskLLDP, AskMST}
+var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskGDRCopy, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink, AskLLDP, AskMST}
 
 // Entry is one name in a directory.
 type Entry struct {

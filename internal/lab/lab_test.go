@@ -84,7 +84,7 @@ func fillShare(t *testing.T, share string) {
 	if err := os.WriteFile(filepath.Join(share, "gdrcheck"), program, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, source := range map[string]string{"libnvml-stub.so": "testdata/nvml_stub.c", "libcuda-stub.so": "../mem/testdata/libcuda.c"} {
+	for name, source := range map[string]string{"libnvml-stub.so": "testdata/nvml_stub.c", "libcuda-stub.so": "../mem/testdata/libcuda.c", "libgdrapi-stub.so": "../gdrcopy/testdata/libgdrapi.c"} {
 		stub := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-w", "-o", filepath.Join(share, name), source)
 		if out, err := stub.CombinedOutput(); err != nil {
 			t.Fatalf("cc: %v\n%s", err, out)

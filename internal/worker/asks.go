@@ -29,6 +29,8 @@ const (
 	NVMLLibraryEnv  = "GDRCHECK_NVML_LIBRARY"
 	CUDALibraryEnv  = "GDRCHECK_CUDA_LIBRARY"
 	VerbsLibraryEnv = "GDRCHECK_VERBS_LIBRARY"
+
+	GDRCopyLibraryEnv = "GDRCHECK_GDRCOPY_LIBRARY"
 )
 
 // asks are the questions a worker answers.
@@ -39,6 +41,7 @@ var asks = map[string]func(*session, []string){
 	fact.AskRDMAMap:      askRDMAMap,
 	fact.AskVerbs:        askVerbs,
 	fact.AskRegistration: askRegistration,
+	fact.AskGDRCopy:      askGDRCopy,
 	fact.AskGHW:          askGHW,
 	fact.AskLimits:       askLimits,
 	fact.AskSymbols:      askSymbols,

@@ -10,6 +10,18 @@ save latency /tmp/gdrcheck perf compare loopback --dev rxe0 --peer-dev rxe1 $com
 save odd /tmp/gdrcheck perf loopback --dev rxe0 --peer-dev rxe1 $common --bidirectional --chunk 12K --chunks 3 \
   --size 1,12K,100001 --count 30 --measure bandwidth --route staged,tcp -o json
 
+# GPUs that are doubles, whose copies are through long after they were started.
+(
+  export GDRCHECK_NVML_LIBRARY=/host/libnvml-stub.so LAB_GPUS="0000:10:00.0 0000:30:00.0" GDR_STUB_CUDA_LATE=2
+  export GDRCHECK_CUDA_LIBRARY=/host/libcuda-stub.so GDR_STUB_CUDA_OPEN=1 GDR_STUB_CUDA_LIBRARY=/host/libcuda-stub.so
+  save gpu /tmp/gdrcheck perf compare loopback --dev rxe0 --peer-dev rxe1 $common --rounds 1 --peer-gpu 0000:30:00.0 \
+    --size 4K,1M --duration 2s -o json -o table=$out/gpu.table
+  save copy /tmp/gdrcheck perf copy --gpu 1 --size 4K,1M --count 100 -o json
+  mknod /dev/gdrdrv c 236 0
+  export GDRCHECK_GDRCOPY_LIBRARY=/host/libgdrapi-stub.so
+  save gdrcopy /tmp/gdrcheck check --probe --force --only gdrcopy-works -o json
+)
+
 /tmp/gdrcheck perf server --dev rxe1 --listen 10.0.0.2 --token-file /tmp/token >$out/server 2>$out/server.err &
 server=$!
 until [ -s /tmp/token ]; do sleep 0.2; done
