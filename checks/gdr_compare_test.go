@@ -105,3 +105,35 @@ func TestDetours(t *testing.T) {
 		t.Errorf("%s", fix)
 	}
 }
+
+// Copies have no port, and are judged by what they have: whether they came to
+// their end, and their data.
+func TestCopiesAreJudged(t *testing.T) {
+	r := &perftest.Result{Plan: perftest.NewPlan(perftest.WriteImm, perftest.Bandwidth).Through(perftest.RouteCopy)}
+	r.Initiator.Memory.Kind = "cuda"
+	r.Steps = []perftest.Step{{SizeBytes: 4096, Forward: &perftest.Rate{BytesPerSec: 1}, Data: []perftest.DataCheck{{Side: perftest.Initiator, Bytes: 4096, Correct: true}}}}
+	judged := func() map[string]Verdict {
+		o, err := Run(&topo.Machine{}, Options{Only: []string{"perf"}, Results: []*perftest.Result{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]Verdict{}
+		for _, f := range o.Findings {
+			out[f.Check+", "+f.Subject] = f.Verdict
+		}
+		return out
+	}
+	const subject = ", copy bandwidth to pinned host memory"
+	if got := judged(); got["perf-counters, node"] != NotApplicable || got["perf-setup"+subject] != Pass || got["perf-data"+subject] != Pass {
+		t.Errorf("%v", got)
+	}
+	r.Steps[0].Data[0].Correct = false
+	if got := judged(); got["perf-data"+subject] != Fail {
+		t.Errorf("wrong data: %v", got)
+	}
+	r.Failure, r.FailedAt, r.Faulty = &perftest.Failure{Call: "cuInit", Cause: "no driver"}, perftest.StageOpened, perftest.Initiator
+	r.Initiator = perftest.Endpoint{}
+	if got := judged(); got["perf-setup"+subject] != Fail {
+		t.Errorf("not opened: %v", got)
+	}
+}

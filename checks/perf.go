@@ -18,6 +18,9 @@ func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
 	})
 }
 
+// eachMeasurement has all of them, copies within a node too.
+var eachMeasurement = eachResult(perftest.Bandwidth, perftest.Latency)
+
 // eachTransfer has all measurements that a port took part in.
 var eachTransfer = results(func(r *perftest.Result) bool {
 	return r.Plan.Route != perftest.RouteCopy && (r.Plan.Route != perftest.RouteTCP || r.Failure == nil && r.Initiator.Device != "")
@@ -56,7 +59,7 @@ func resultSubject(r *perftest.Result) Subject {
 	ports := resultPorts(r)
 	words := []string{string(r.Plan.Operation), string(r.Plan.Measure)}
 	switch {
-	case r.Plan.Route == perftest.RouteCopy && r.Initiator.Memory.Kind != "":
+	case r.Plan.Route == perftest.RouteCopy && (r.Initiator.Memory.Kind != "" || r.Faulty == perftest.Initiator):
 		words = []string{"copy", string(r.Plan.Measure), "to pinned host memory"}
 	case r.Plan.Route == perftest.RouteCopy:
 		words = []string{"copy", string(r.Plan.Measure), "from pinned host memory"}

@@ -14,7 +14,7 @@ var perfData = Check{
 		"Turn ACS redirection, IOMMU translation and relaxed ordering off, one by one, and measure again",
 	},
 	Refs:     []string{"https://docs.kernel.org/PCI/pcieaer-howto.html"},
-	Subjects: eachTransfer,
+	Subjects: eachMeasurement,
 	Eval:     evalPerfData,
 }
 

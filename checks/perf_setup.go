@@ -1,8 +1,6 @@
 package checks
 
-import (
-	"syscall"
-)
+import "syscall"
 
 var perfSetup = Check{
 	ID: "perf-setup", Title: "both ends of a measurement can be opened and connected", Area: AreaPerf, Severity: SeverityError,
@@ -14,7 +12,7 @@ var perfSetup = Check{
 		"https://docs.kernel.org/infiniband/user_verbs.html",
 		"https://github.com/linux-rdma/rdma-core",
 	},
-	Subjects: eachTransfer,
+	Subjects: eachMeasurement,
 	Eval:     evalPerfSetup,
 }
 

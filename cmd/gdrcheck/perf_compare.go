@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -95,14 +96,12 @@ stays within its kernel, and touches no NIC: the table says which interface carr
 
 func addCompareFlags(cmd *cobra.Command, o *compareOptions) {
 	addOutputFlag(cmd, &o.Output, "table", "json")
+	addVerboseFlag(cmd, &o.Output)
 	addPlanFlags(cmd, &o.Plan)
 	f := cmd.Flags()
 	f.IntVar(&o.Rounds, "rounds", compareRounds, "how often each route is measured; medians are compared")
-	for name, value := range map[string]string{"size": compareSizes, "route": compareRoutes} {
-		flag := f.Lookup(name)
-		_ = flag.Value.Set(value)
-		flag.DefValue = value
-	}
+	o.Plan.size, o.Plan.routes = compareSizes, strings.Split(compareRoutes, ",")
+	f.Lookup("size").DefValue, f.Lookup("route").DefValue = compareSizes, "["+compareRoutes+"]"
 	f.Lookup("duration").DefValue = compareDuration.String()
 	f.Lookup("mem").Usage = memoryUsage + " (default auto: a GPU's where there is one)"
 	for _, name := range notCompared {

@@ -48,7 +48,7 @@ host memory; the two directions are measured one after the other.`,
 	addRunFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	size := f.Lookup("size")
-	_ = size.Value.Set(copySizes)
+	opts.Plan.size = copySizes
 	size.DefValue, size.Usage = copySizes, "`BYTES` of a copy, as 64K; several as 2,64K; powers of two as 2:8M"
 	f.Lookup("chunks").Usage = "copies under way at the same time (bandwidth)"
 	f.Lookup("mem").Usage = "`KIND` of the memory: host, cuda, cuda-vmm, auto (default auto: a GPU's where there is one)"

@@ -154,9 +154,10 @@ static int compared(struct mapped *m, enum way there, enum way back, size_t byte
 		m->want[i] = (uint8_t)~(seed + i * 131 + (i >> 8));
 	if (copy(m, CUDA_TO, bytes))
 		return -1;
-	for (i = 0; i < bytes; i++)
+	for (i = 0; i < bytes; i++) {
+		m->got[i] = m->want[i];
 		m->want[i] = (uint8_t)~m->want[i];
-	memset(m->got, 0, bytes);
+	}
 	if (copy(m, there, bytes) || copy(m, back, bytes))
 		return -1;
 	*wrong = memcmp(m->want, m->got, bytes) != 0;
