@@ -14,7 +14,7 @@ var nicPending = Check{
 	DependsOn:                  []string{"rdma-device-present"},
 	Why:                        "Firmware and non-volatile settings that were written take effect with the NIC's next reset. Until then the node runs the old ones, and it changes by itself with the next reboot.",
 	Fix:                        []string{"Reset the NIC in a maintenance window, or reboot"},
-	Refs:                       []string{"https://docs.kernel.org/networking/devlink/devlink-info.html", "https://docs.nvidia.com/networking/display/mftv4310/mlxfwreset"},
+	Refs:                       []string{"https://docs.kernel.org/networking/devlink/devlink-info.html", "https://docs.kernel.org/networking/devlink/devlink-reload.html"},
 	UnsupportedIsNotApplicable: true,
 	Subjects:                   EachLeg,
 	Eval: func(c *Case) {

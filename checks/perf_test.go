@@ -263,3 +263,19 @@ func TestNotSetUp(t *testing.T) {
 		}
 	}
 }
+
+// On a network that reorders packets by design, packets out of order are no loss.
+func TestPerfCountersReordered(t *testing.T) {
+	for name, want := range map[string]Verdict{"lossless": Warn, "spectrum-x": Info} {
+		r := ndr(380)
+		moved(qos.SignOrder)(r)
+		n, err := NewNode(goodNode(), Options{Network: &Network{Profile: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Results = []*perftest.Result{r}
+		if f := runCheck(n, &perfCounters, nil)[0]; f.Verdict != want {
+			t.Errorf("%s: %s %s", name, f.Verdict, f.Message)
+		}
+	}
+}

@@ -7,7 +7,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
-const refECN = "https://docs.nvidia.com/networking/display/mlnxofedv24103250lts/explicit+congestion+notification+(ecn)"
+const refECN = "https://docs.nvidia.com/doca/sdk/explicit+congestion+notification/index.html"
 
 var roceECN = Check{
 	ID: "roce-ecn", Title: "congestion control (ECN) is on for RoCE's priority, at both ends", Area: AreaRDMA, Severity: SeverityWarning,

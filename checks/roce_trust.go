@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	refRoCEGuide = "https://docs.nvidia.com/networking/display/nvidia5ttechnologyusermanualv10/recommended+network+configuration+examples"
+	refRoCEGuide = "https://docs.nvidia.com/networking/display/mlnxofedv24103250lts/Quality+of+Service+(QoS)"
 	refDCB       = "https://man7.org/linux/man-pages/man8/dcb.8.html"
 )
 

@@ -31,7 +31,7 @@ var programs = []string{
 
 // modules are loaded at boot, in this order.
 var modules = []string{
-	"virtio_pci", "9pnet_virtio", "9p", "e1000e", "crc32_generic", "crc32c_generic",
+	"virtio_pci", "9pnet_virtio", "9p", "virtio_net", "e1000e", "crc32_generic", "crc32c_generic",
 	"rdma_rxe", "ib_umad", "rdma_ucm", "veth", "loop", "ext4",
 }
 

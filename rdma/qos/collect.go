@@ -51,7 +51,7 @@ func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pc
 		}
 	}
 	for i := range r.Devices {
-		if a, ok := r.Devices[i].PCI.Get(); ok {
+		if a, ok := r.Devices[i].PCI.Get(); ok && !r.Devices[i].Software {
 			c.owner[a] = r.Devices[i].Name
 		}
 	}
@@ -94,11 +94,11 @@ type answers struct {
 // ask puts all questions side by side: each has a worker of its own.
 func (c *collector) ask(ctx context.Context, opt Options) answers {
 	var a answers
-	var wg sync.WaitGroup
+	var side sideBySide
 	netdevs := c.subjects(func(p *port) string { return p.NetDev })
-	wg.Go(func() { c.files.ask(ctx, c.src) })
-	wg.Go(func() { a.job = readJob(ctx, c.src) })
-	wg.Go(func() {
+	side.Go(func() { c.files.ask(ctx, c.src) })
+	side.Go(func() { a.job = readJob(ctx, c.src) })
+	side.Go(func() {
 		ethernet := c.subjects(func(p *port) string {
 			if p.transport == rdma.InfiniBand {
 				return ""
@@ -107,26 +107,52 @@ func (c *collector) ask(ctx context.Context, opt Options) answers {
 		})
 		a.dcb = askAll[DCB](ctx, c.src, fact.AskDCB, ethernet)
 	})
-	wg.Go(func() { a.ethtool = askAll[Ethtool](ctx, c.src, fact.AskEthtool, netdevs) })
-	wg.Go(func() {
+	side.Go(func() { a.ethtool = askAll[Ethtool](ctx, c.src, fact.AskEthtool, netdevs) })
+	side.Go(func() {
 		if opt.Stats {
 			a.stats = fact.AskEach[[]Stat](ctx, c.src, fact.AskStats, netdevs)
 		}
 	})
-	wg.Go(func() { a.lldp = askAll[Neighbour](ctx, c.src, fact.AskLLDP, netdevs) })
-	wg.Go(func() {
+	side.Go(func() { a.lldp = askAll[Neighbour](ctx, c.src, fact.AskLLDP, netdevs) })
+	side.Go(func() {
 		if opt.MST {
 			a.mst = fact.AskEach[[]NVSetting](ctx, c.src, fact.AskMST, c.subjects((*port).mellanox))
 		}
 	})
-	wg.Go(func() { a.devlink = askAll[Devlink](ctx, c.src, fact.AskDevlink, c.subjects((*port).address)) })
-	wg.Wait()
+	side.Go(func() { a.devlink = askAll[Devlink](ctx, c.src, fact.AskDevlink, c.subjects((*port).address)) })
+	side.Wait()
 	// Last: the kernel holds a lock while a module answers, for which all
 	// other questions would wait.
 	if opt.Modules {
 		a.modules = askAll[Module](ctx, c.src, fact.AskModules, netdevs)
 	}
 	return a
+}
+
+// sideBySide runs functions at the same time. A panic in one is raised where
+// they are waited for, since nobody could catch it otherwise.
+type sideBySide struct {
+	wg       sync.WaitGroup
+	once     sync.Once
+	panicked any
+}
+
+func (s *sideBySide) Go(f func()) {
+	s.wg.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.once.Do(func() { s.panicked = p })
+			}
+		}()
+		f()
+	})
+}
+
+func (s *sideBySide) Wait() {
+	s.wg.Wait()
+	if s.panicked != nil {
+		panic(s.panicked)
+	}
 }
 
 // subjects are the names that f gives the ports, each once, in order.

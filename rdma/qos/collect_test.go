@@ -1,6 +1,7 @@
 package qos
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"strconv"
@@ -316,6 +317,34 @@ func TestNotEthernet(t *testing.T) {
 	vf := []pci.Function{{Address: address(t, nicAddr), PhysFn: known(address(t, "0000:3a:00.0"))}}
 	if p = Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), vf, Options{Stats: true}).Ports[0]; !p.IsVF {
 		t.Error("no VF")
+	}
+}
+
+// broken panics at one question.
+type broken struct {
+	*facttest.Source
+	question string
+}
+
+func (b broken) Ask(ctx context.Context, name string, args ...string) ([]fact.Record, error) {
+	if name == b.question {
+		panic("out of order")
+	}
+	return b.Source.Ask(ctx, name, args...)
+}
+
+// A panic beside the caller comes up in the caller, who knows what to do with it.
+func TestPanicReachesCaller(t *testing.T) {
+	for _, question := range []string{fact.AskDCB, fact.AskFiles, fact.AskEnviron, fact.AskDevlink} {
+		func() {
+			defer func() {
+				if p := recover(); p != "out of order" {
+					t.Errorf("%s: recovered %v", question, p)
+				}
+			}()
+			Collect(t.Context(), broken{tree(t, "mlx5_core", nil), question}, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), nil, Options{})
+			t.Errorf("%s: no panic", question)
+		}()
 	}
 }
 

@@ -113,7 +113,12 @@ func (p *Port) PathOf(tos int) Path {
 		return out
 	}
 	out.Lossless = fact.Map(p.DCB.PFC, func(pfc PFC) (bool, error) { return pfc.Enabled.Has(n), nil })
-	out.Buffer = fact.Map(p.DCB.Buffer, func(b Buffer) (int, error) { return b.Priority[n], nil })
+	out.Buffer = fact.Map(p.DCB.Buffer, func(b Buffer) (int, error) {
+		if n < 0 || n >= len(b.Priority) {
+			return 0, fmt.Errorf("there is no priority %d", n)
+		}
+		return b.Priority[n], nil
+	})
 	return out
 }
 

@@ -81,9 +81,11 @@ func trustByApps(apps []App) Trust {
 }
 
 func parseTrust(s string) (Trust, error) {
-	switch t := Trust(s); t {
-	case TrustDSCP, TrustPCP:
-		return t, nil
+	switch s {
+	case "dscp":
+		return TrustDSCP, nil
+	case "pcp":
+		return TrustPCP, nil
 	case "both":
 		return TrustBoth, nil
 	}

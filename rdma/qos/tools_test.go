@@ -121,3 +121,19 @@ func TestConfFiles(t *testing.T) {
 		t.Errorf("ucx.conf (-want +got):\n%s", d)
 	}
 }
+
+func FuzzConfFiles(f *testing.F) {
+	f.Add("NCCL_IB_TC=106\n# x\nUCX_TLS = \"rc\" ; y\n[DGX]\nUCX_IB_SL=1\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, kv := range ParseNCCLConf(s) {
+			if strings.ContainsAny(kv[0], "=\n") || strings.Contains(kv[1], "\n") {
+				t.Errorf("%q", kv)
+			}
+		}
+		for _, kv := range ParseUCXConf(s) {
+			if strings.ContainsAny(kv[0], "=\n") || strings.Contains(kv[1], "\n") {
+				t.Errorf("%q", kv)
+			}
+		}
+	})
+}

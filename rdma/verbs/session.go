@@ -315,7 +315,7 @@ func (s *Session) Prepare(size int) error {
 // Run measures the size that was prepared.
 func (s *Session) Run(size int) (perftest.Outcome, error) {
 	if C.gdr_session_run(s.s) != 0 {
-		return perftest.Outcome{}, s.failure()
+		return perftest.Outcome{}, s.brokeOff()
 	}
 	o := perftest.Outcome{LastMark: byte(s.s.last_mark), CPUNs: float64(s.s.cpu_ns)}
 	for _, q := range s.qps() {
@@ -337,6 +337,19 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 	}
 	o.Rate = s.rate(&s.s.sent, size)
 	return o, nil
+}
+
+// brokeOff is why a run failed. To a queue pair, a cable that was pulled looks
+// like a peer that does not answer; the port knows better.
+func (s *Session) brokeOff() error {
+	f := failure(&s.s.error, s.ops, s.local.Device)
+	var port C.struct_ibv_port_attr
+	if s.s.ctx == nil || C.gdr_query_port(&s.s.v, s.s.ctx, C.uint8_t(s.local.Port), &port) != 0 || port.state >= C.IBV_PORT_ACTIVE {
+		return f
+	}
+	f.Cause = fmt.Sprintf("%s/%d is %s by now: its link went down during the run; %s", s.local.Device, s.local.Port, portState(int(port.state)), f.Cause)
+	f.Check = "cable, switch port or network interface of this end; the kernel log says when"
+	return f
 }
 
 // samples turns round trips in cycles into latencies in ns.
