@@ -279,3 +279,31 @@ func TestPerfCountersReordered(t *testing.T) {
 		}
 	}
 }
+
+// What is low for a latency depends on the platform, and a policy has the last word.
+func TestPerfLatencyThresholds(t *testing.T) {
+	policy, err := ParsePolicy([]byte("thresholds: {perf_latency_pass_ns: {write: 8000}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name    string
+		options Options
+		op      perftest.Operation
+		verdict Verdict
+	}{
+		{"default", Options{Preset: PresetNone}, perftest.Write, Fail},
+		{"Grace", Options{Preset: "gb200"}, perftest.Write, Warn},
+		{"policy", Options{Preset: "gb200", Policy: policy}, perftest.Write, Pass},
+		{"another operation", Options{Policy: policy}, perftest.Send, Fail}, // what a policy does not name stays
+	} {
+		tt.options.Only, tt.options.Results = []string{"perf-latency"}, []*perftest.Result{latency(tt.op, 8000)}
+		o, err := Run(&topo.Machine{}, tt.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := o.Findings[0].Verdict; v != tt.verdict {
+			t.Errorf("%s: 8 us %s, want %s", tt.name, v, tt.verdict)
+		}
+	}
+}
