@@ -136,6 +136,9 @@ func (p *planFlags) validate(cmd *cobra.Command) error {
 // byRoutes adds a plan by each route that was asked for.
 func (p *planFlags) byRoutes(plan perftest.Plan) error {
 	for _, r := range p.routes {
+		if perftest.Route(r) == perftest.RouteCopy && p.chunk != "" { // no route between two ends
+			return usagef("%s %s: no route %q: want direct, staged or tcp", plan.Operation, plan.Measure, r)
+		}
 		plan.ChunkBytes, plan.Chunks = p.set.ChunkBytes, p.set.Chunks
 		if p.chunk == "" { // what is copied is whole
 			plan.ChunkBytes = max(slices.Max(plan.SizesBytes), os.Getpagesize())
