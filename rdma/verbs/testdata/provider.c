@@ -74,11 +74,14 @@ static struct {
 
 static void load_cuda(void)
 {
+	static char loaded[4096];
 	const char *path = getenv("GDR_STUB_CUDA_LIBRARY");
 	void *lib;
 
-	if (!path || cu.copy)
+	if (!path || !strcmp(path, loaded))
 		return;
+	snprintf(loaded, sizeof(loaded), "%s", path);
+	cu.context = NULL;
 	lib = dlopen(path, RTLD_LAZY);
 	if (!lib)
 		abort();
