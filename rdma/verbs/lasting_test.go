@@ -89,7 +89,7 @@ func oneOfMany(s *perftest.Session, i int) error {
 	case err != nil:
 		return err
 	case r.Good() == fails:
-		return fmt.Errorf("%s %s: good %t, %+v", op, measure, r.Good(), r.Steps)
+		return fmt.Errorf("%s %s: %s, %+v", op, measure, fmt.Sprint(r.Failure), r.Steps)
 	}
 	return nil
 }
