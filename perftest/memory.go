@@ -146,6 +146,10 @@ func OrderOf(value int) string {
 	return map[int]string{0: "none", 100: "owner", 200: "all"}[value]
 }
 
+// SharedGPUNote says what a latency through host memory is where both ends' memory
+// is one GPU's.
+const SharedGPUNote = "both ends use one GPU, whose engines take turns between their two processes: small copies wait for that, some 0.1 ms, which they would not on two GPUs"
+
 // GPULatencyNote says what a latency of a GPU's memory is.
 const GPULatencyNote = "a sample ends when a CPU sees a completion: by then the NICs have read the source and written the destination, the GPU's memory among them. " +
 	"That the GPU itself sees the data is not in it: see the flush, which is measured apart"

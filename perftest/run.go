@@ -88,12 +88,7 @@ func (r *runner) run(ctx context.Context, l Local, progress func(Progress)) erro
 	}
 	r.result.Simulated = ours.simulated() || theirs.Endpoint.simulated()
 	r.result.MTUBytes = MTU(r.result.Plan, ours, *theirs.Endpoint)
-	if r.result.Plan.Route != RouteTCP {
-		if p := &r.result.Plan; p.Measure == Latency && p.Route == RouteDirect && (OnGPU(ours.Memory.Kind) || OnGPU(theirs.Endpoint.Memory.Kind)) {
-			r.result.Notes = append(r.result.Notes, GPULatencyNote)
-		}
-		r.result.Scope = scope(ours, *theirs.Endpoint)
-	}
+	r.result.explain(&ours, theirs.Endpoint)
 	if err := Compatible(r.result.Plan, ours, *theirs.Endpoint); err != nil {
 		// Both ends come to the same, so neither needs to be told.
 		r.fail(StageConnected, AsFailure(err), r.side)
@@ -223,6 +218,21 @@ func Compatible(p Plan, a, b Endpoint) error {
 		}
 	}
 	return nil
+}
+
+// explain adds what the figures cover.
+func (r *Result) explain(a, b *Endpoint) {
+	p := &r.Plan
+	if p.Route != RouteTCP {
+		r.Scope = scope(*a, *b)
+	}
+	switch one, other := a.Memory.GPU, b.Memory.GPU; {
+	case p.Measure != Latency:
+	case p.Route == RouteDirect && (one != nil || other != nil):
+		r.Notes = append(r.Notes, GPULatencyNote)
+	case p.Route != RouteDirect && one != nil && other != nil && one.UUID != "" && one.UUID == other.UUID:
+		r.Notes = append(r.Notes, SharedGPUNote)
+	}
 }
 
 func scope(a, b Endpoint) string {
