@@ -35,19 +35,19 @@ func TestCompare(t *testing.T) {
 		round(RouteDirect, MemoryCUDA, 6, 70), wrong, broken, round(RouteDirect, MemoryCUDA, 1, 80),
 		round(RouteCopy, MemoryCUDA, 500, 500), // is not between two ends
 	})
-	figure := func(route Route, crossings float64, path string, median float64, rounds ...float64) Figure {
+	figure := func(crossings float64, path string, median float64, rounds ...float64) Figure {
 		return Figure{BytesPerSec: median, Rounds: rounds, CPUNsPerByte: 3, HostBytesPerByte: crossings, Path: path}
 	}
 	want := []*Comparison{{
 		Measure: Bandwidth, OnGPU: true, Rounds: 3, CrossoverBytes: 0,
 		Sizes: []ComparedSize{
 			{SizeBytes: 1000, Routes: map[Route]Figure{
-				RouteDirect: figure(RouteDirect, 0, "", 2, 2, 6, 1), RouteStaged: figure(RouteStaged, 4, "", 4, 4),
-				RouteTCP: figure(RouteTCP, 8, "eth0", 1, 1), RouteHost: figure(RouteHost, 2, "", 8, 8),
+				RouteDirect: figure(0, "", 2, 2, 6, 1), RouteStaged: figure(4, "", 4, 4),
+				RouteTCP: figure(8, "eth0", 1, 1), RouteHost: figure(2, "", 8, 8),
 			}, SpeedUp: map[Route]float64{RouteStaged: 0.5, RouteTCP: 2, RouteHost: 0.25}},
 			{SizeBytes: 1000000, Routes: map[Route]Figure{
-				RouteDirect: figure(RouteDirect, 0, "", 80, 90, 70, 80), RouteStaged: figure(RouteStaged, 4, "", 515, 30, 1000),
-				RouteTCP: figure(RouteTCP, 6, "lo", 10, 10), RouteHost: figure(RouteHost, 2, "", 100, 100),
+				RouteDirect: figure(0, "", 80, 90, 70, 80), RouteStaged: figure(4, "", 515, 30, 1000),
+				RouteTCP: figure(6, "lo", 10, 10), RouteHost: figure(2, "", 100, 100),
 			}, SpeedUp: map[Route]float64{RouteStaged: 80.0 / 515, RouteTCP: 8, RouteHost: 0.8}},
 		},
 		Failures: map[Route][]string{RouteStaged: {"at the responder: ibv_reg_mr: none"}},

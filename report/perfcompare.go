@@ -147,10 +147,10 @@ func crossoverText(c *perftest.Comparison) string {
 		return ""
 	}
 	direct := directName(c)
-	switch {
-	case c.CrossoverBytes == 0:
+	switch c.CrossoverBytes {
+	case 0:
 		return direct + " is not better than staged, not even for the largest messages"
-	case c.CrossoverBytes == c.Sizes[0].SizeBytes:
+	case c.Sizes[0].SizeBytes:
 		return direct + " is better than staged at all sizes measured"
 	}
 	return fmt.Sprintf("%s is better than staged from %d bytes on", direct, c.CrossoverBytes)
