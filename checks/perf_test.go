@@ -128,6 +128,16 @@ func TestPerfChecks(t *testing.T) {
 
 		{"right data", ndr(1), nil, "perf-data", Pass, "65536 bytes"},
 		{"wrong data", ndr(1), wrong, "perf-data", Fail, "at offset 4097"},
+		{"not arrived in a GPU's memory", ndr(1), func(r *perftest.Result) {
+			wrong(r)
+			r.Responder.Memory = perftest.Buffer{Kind: perftest.MemoryCUDA, GPU: &perftest.GPU{Index: 3}}
+			r.Steps[0].Data[0].Side, r.Steps[0].Data[0].Got, r.Steps[0].Data[0].Want = perftest.Responder, 0xf0, 0x0f
+		}, "perf-data", Fail, "completed, and did not reach the memory of GPU 0000:00:00.0 at the responder"},
+		{"wrong data in a GPU's memory", ndr(1), func(r *perftest.Result) {
+			wrong(r)
+			r.Responder.Memory = perftest.Buffer{Kind: perftest.MemoryCUDA}
+			r.Steps[0].Data[0].Side, r.Steps[0].Data[0].Got, r.Steps[0].Data[0].Want = perftest.Responder, 0xf1, 0x0f
+		}, "perf-data", Fail, "wrong data arrived"},
 		{"data not compared", ndr(1), func(r *perftest.Result) { r.Steps[0].Data[0].Skipped = "UD" }, "perf-data", Unknown, "UD"},
 		{"nothing compared", ndr(1), func(r *perftest.Result) { r.Steps[0].Data = nil }, "perf-data", Unknown, "nothing was compared"},
 		{"ended early", ndr(1), broken, "perf-data", Fail, "the other end does not answer"},
