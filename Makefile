@@ -37,7 +37,7 @@ build: ## build bin/gdrcheck
 test: ## set up, and run all tests, the virtual node's among them
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	GDRCHECK_LAB=1 $(GO) test -timeout 20m ./...
+	GDRCHECK_LAB=1 $(GO) test -timeout 40m ./...
 
 .PHONY: test-unit
 test-unit: build ## run the tests that need no virtual node
@@ -51,7 +51,7 @@ SANITIZE := -fsanitize=undefined -fno-sanitize-recover=undefined
 
 .PHONY: test-asan
 test-asan: ## run the C core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	CGO_CFLAGS="-O1 -g -Wno-deprecated-declarations $(SANITIZE)" CGO_LDFLAGS="$(SANITIZE)" $(GO) test -asan -count=1 ./rdma/verbs
+	CGO_CFLAGS="-O1 -g -Wno-deprecated-declarations $(SANITIZE)" CGO_LDFLAGS="$(SANITIZE)" $(GO) test -asan -count=1 ./rdma/verbs ./internal/gdrcopy
 
 .PHONY: test-nocgo
 test-nocgo: ## test without cgo what must not need it
@@ -61,7 +61,7 @@ test-nocgo: ## test without cgo what must not need it
 lab: ## run the virtual node's tests alone, with what they print
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	GDRCHECK_LAB=1 $(GO) test -timeout 20m -count=1 -v ./internal/lab
+	GDRCHECK_LAB=1 $(GO) test -timeout 40m -count=1 -v ./internal/lab
 
 .PHONY: lint
 lint: ## run golangci-lint (its first run compiles it, which takes minutes) and shellcheck where it is installed
@@ -97,6 +97,14 @@ bench: ## measure the program against the tools it stands beside
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build
 	@scripts/bench $(BIN)
+
+ROUNDS ?= 15
+
+.PHONY: bench-lab
+bench-lab: ## measure and count instructions beside perftest in the virtual node, ROUNDS times (15), for ten minutes on an idle machine
+	@scripts/setup bench-lab
+	@$(MAKE) --no-print-directory build
+	GDRCHECK_LAB=1 GDRCHECK_LAB_ROUNDS=$(ROUNDS) $(GO) test -timeout 0 -count=1 -v -run '^TestBench' ./internal/lab
 
 .PHONY: clean
 clean: ## remove what was built and downloaded

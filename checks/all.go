@@ -46,6 +46,7 @@ var all = []Check{
 	efaPeermem,
 	nvregOptions,
 	gdrdrv,
+	gdrcopyWorks,
 	nvidiaFS,
 	ibgda,
 	libibverbs,

@@ -16,7 +16,7 @@ import (
 )
 
 // callSource matches sources that are calls rather than files: "nvml:nvmlDeviceGetName".
-var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table|netlink|devlink|ethtool|lldp|mstconfig|environment)(:|$)`)
+var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table|netlink|devlink|ethtool|lldp|mstconfig|environment|gdrcopy)(:|$)`)
 
 // source makes a fact's source absolute: the reader of a report has no device
 // folder at hand to which "current_link_speed" would be relative.
@@ -53,6 +53,8 @@ func show(v any) string {
 		return "no"
 	case []string:
 		return strings.Join(x, ", ")
+	case gpu.GDRCopyProbe:
+		return fmt.Sprintf("libgdrapi %s, gdrdrv %s", orUnknown(x.Library), orUnknown(x.Driver))
 	case pci.Link:
 		return showLink(x.SpeedGTPerSec, x.Width)
 	case pci.ACS:
@@ -162,4 +164,11 @@ func showBytes(n uint64) string {
 		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
 	}
 	return fmt.Sprintf("%d GiB", n/gib)
+}
+
+func orUnknown(text string) string {
+	if text == "" {
+		return "unknown"
+	}
+	return text
 }

@@ -30,7 +30,9 @@ func eachComparison(n *Node) []Subject {
 		if c.Measure != perftest.Bandwidth {
 			continue
 		}
-		i := slices.IndexFunc(n.Results, func(r *perftest.Result) bool { return r.Plan.Measure == c.Measure && r.Plan.Route == perftest.RouteStaged })
+		i := slices.IndexFunc(n.Results, func(r *perftest.Result) bool {
+			return r.Plan.Measure == c.Measure && r.Plan.Route == perftest.RouteStaged
+		})
 		if i < 0 {
 			continue
 		}
@@ -65,7 +67,7 @@ func evalGDRBeatsStaging(c *Case) {
 	}
 	c.compared(size)
 	text := fmt.Sprintf("messages of %d bytes: %s by GPUDirect RDMA, %s staged (%.2f times as fast)",
-		size.SizeBytes, gbps(direct.BytesPerSec*8), gbps(staged.BytesPerSec*8), size.SpeedUp[perftest.RouteStaged])
+		size.SizeBytes, measuredRate(direct.BytesPerSec), measuredRate(staged.BytesPerSec), size.SpeedUp[perftest.RouteStaged])
 	if size.SizeBytes < c.Thresholds.GDRCompareMinSizeBytes {
 		c.Info("%s; only messages from %d bytes on are judged", text, c.Thresholds.GDRCompareMinSizeBytes)
 		return
@@ -109,7 +111,7 @@ func (c *Case) compared(size perftest.ComparedSize) {
 		if !ok {
 			continue
 		}
-		c.Row(fmt.Sprintf("%s, %d bytes", lane, size.SizeBytes), fmt.Sprintf("%s, %.3f CPU s/GB", gbps(f.BytesPerSec*8), f.CPUNsPerByte), fmt.Sprintf("median of %d", len(f.Rounds)))
+		c.Row(fmt.Sprintf("%s, %d bytes", lane, size.SizeBytes), fmt.Sprintf("%s, %.3f CPU s/GB", measuredRate(f.BytesPerSec), f.CPUNsPerByte), fmt.Sprintf("median of %d", len(f.Rounds)))
 	}
 }
 
@@ -127,7 +129,7 @@ func (c *Case) behindHost(size perftest.ComparedSize) string {
 		return ""
 	}
 	return fmt.Sprintf("the same NICs move %s between host memories, of which this is %.0f %%, and a path of class %s promises %.0f %%",
-		gbps(host.BytesPerSec*8), share*100, path, want*100)
+		measuredRate(host.BytesPerSec), share*100, path, want*100)
 }
 
 func worstPath(r *perftest.Result) (worst topo.Class) {
@@ -177,3 +179,6 @@ func (c *Case) detours() []string {
 	}
 	return append([]string{"Likely reasons, in this order:"}, found...)
 }
+
+// measuredRate is a measured bandwidth for people.
+func measuredRate(bytesPerSec float64) string { return fmt.Sprintf("%.1f Gb/s", bytesPerSec*8/1e9) }

@@ -48,38 +48,39 @@ func TestGDRBeatsStaging(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name    string
+		check   string
 		results []*perftest.Result
 		change  func([]*perftest.Result)
 		verdict Verdict
 		message string
 		fix     string
 	}{
-		{"clearly faster", compared(360, 180, 380, topo.ClassPIX), nil, Pass, "360 Gb/s by GPUDirect RDMA, 180 Gb/s staged (2.00 times as fast)", ""},
-		{"just clearly faster", compared(231, 209, 0, topo.ClassPIX), nil, Pass, "1.11 times", ""},
-		{"not faster", compared(200, 190, 0, topo.ClassPIX), nil, Warn, "1.05 times as fast): not clearly faster", "which end is slow"},
-		{"slower", compared(30, 190, 0, topo.ClassSYS), nil, Warn, "0.16 times", "1. the path from GPU3 to mlx5_0 at the initiator is SYS"},
-		{"staging fills the port, too", compared(385, 380, 390, topo.ClassPIX), nil, Pass, "both fill the port of the initiator", ""},
-		{"slower than host memory on a short path", compared(300, 150, 390, topo.ClassPXB), nil, Warn, "the same NICs move 390 Gb/s between host memories, of which this is 77 %, and a path of class PXB promises 90 %", "which end"},
-		{"as slow as a longer path explains", compared(300, 150, 390, topo.ClassPHB), nil, Pass, "2.00 times", ""},
-		{"slower than that", compared(200, 100, 390, topo.ClassNODE), nil, Warn, "class NODE promises 70 %", "is NODE"},
-		{"a path that promises nothing", compared(150, 100, 390, topo.ClassSYS), nil, Pass, "1.50 times", ""},
-		{"the port is not known", compared(200, 190, 0, topo.ClassPIX), each(func(r *perftest.Result) { r.Limits = nil }), Warn, "not clearly faster", ""},
-		{"small messages", compared(10, 40, 0, topo.ClassPIX), each(func(r *perftest.Result) { r.Steps[0].SizeBytes, r.Plan.SizesBytes = 65536, []int{65536} }), Info, "only messages from 1048576 bytes on", ""},
-		{"no GPU", compared(100, 90, 0, topo.ClassPIX), each(func(r *perftest.Result) { r.Initiator.Memory.Kind, r.Responder.Memory.Kind = "host", "host" }), NotApplicable, "host memory stood for it", ""},
-		{"simulated", compared(100, 90, 0, topo.ClassPIX), each(func(r *perftest.Result) { r.Simulated = true }), Info, "simulated", ""},
-		{"no figure for the largest size", compared(100, 90, 0, topo.ClassPIX), func(list []*perftest.Result) { list[1].Steps = nil }, Unknown, "the staged route gave no figure", ""},
-		{"wrong data gives no figure", compared(100, 90, 0, topo.ClassPIX), func(list []*perftest.Result) { list[0].Steps[0].Data[0].Correct = false }, Unknown, "the direct route gave no figure", ""},
+		{"clearly faster", "gdr-beats-staging", compared(360, 180, 380, topo.ClassPIX), nil, Pass, "360.0 Gb/s by GPUDirect RDMA, 180.0 Gb/s staged (2.00 times as fast)", ""},
+		{"just clearly faster", "gdr-beats-staging", compared(231, 209, 0, topo.ClassPIX), nil, Pass, "1.11 times", ""},
+		{"not faster", "gdr-beats-staging", compared(200, 190, 0, topo.ClassPIX), nil, Warn, "1.05 times as fast): not clearly faster", "which end is slow"},
+		{"slower", "gdr-beats-staging", compared(30, 190, 0, topo.ClassSYS), nil, Warn, "0.16 times", "1. the path from GPU3 to mlx5_0 at the initiator is SYS"},
+		{"staging fills the port, too", "gdr-beats-staging", compared(385, 380, 390, topo.ClassPIX), nil, Pass, "both fill the port of the initiator", ""},
+		{"slower than host memory on a short path", "gdr-beats-staging", compared(300, 150, 390, topo.ClassPXB), nil, Warn, "the same NICs move 390.0 Gb/s between host memories, of which this is 77 %, and a path of class PXB promises 90 %", "which end"},
+		{"as slow as a longer path explains", "gdr-beats-staging", compared(300, 150, 390, topo.ClassPHB), nil, Pass, "2.00 times", ""},
+		{"slower than that", "gdr-beats-staging", compared(200, 100, 390, topo.ClassNODE), nil, Warn, "class NODE promises 70 %", "is NODE"},
+		{"a path that promises nothing", "gdr-beats-staging", compared(150, 100, 390, topo.ClassSYS), nil, Pass, "1.50 times", ""},
+		{"the port is not known", "gdr-beats-staging", compared(200, 190, 0, topo.ClassPIX), each(func(r *perftest.Result) { r.Limits = nil }), Warn, "not clearly faster", ""},
+		{"small messages", "gdr-beats-staging", compared(10, 40, 0, topo.ClassPIX), each(func(r *perftest.Result) { r.Steps[0].SizeBytes, r.Plan.SizesBytes = 65536, []int{65536} }), Info, "only messages from 1048576 bytes on", ""},
+		{"no GPU", "gdr-beats-staging", compared(100, 90, 0, topo.ClassPIX), each(func(r *perftest.Result) { r.Initiator.Memory.Kind, r.Responder.Memory.Kind = "host", "host" }), NotApplicable, "host memory stood for it", ""},
+		{"simulated", "gdr-beats-staging", compared(100, 90, 0, topo.ClassPIX), each(func(r *perftest.Result) { r.Simulated = true }), Info, "simulated", ""},
+		{"no figure for the largest size", "gdr-beats-staging", compared(100, 90, 0, topo.ClassPIX), func(list []*perftest.Result) { list[1].Steps = nil }, Unknown, "the staged route gave no figure", ""},
+		{"wrong data gives no figure", "gdr-beats-staging", compared(100, 90, 0, topo.ClassPIX), func(list []*perftest.Result) { list[0].Steps[0].Data[0].Correct = false }, Unknown, "the direct route gave no figure", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.change != nil {
 				tt.change(tt.results)
 			}
 			// perf-data would block it, which is another test's.
-			o, err := Run(&topo.Machine{}, Options{Only: []string{"gdr-beats-staging"}, Results: tt.results})
+			o, err := Run(&topo.Machine{}, Options{Only: []string{tt.check}, Results: tt.results})
 			if err != nil {
 				t.Fatal(err)
 			}
-			i := slices.IndexFunc(o.Findings, func(f Finding) bool { return f.Check == "gdr-beats-staging" })
+			i := slices.IndexFunc(o.Findings, func(f Finding) bool { return f.Check == tt.check })
 			f := o.Findings[i]
 			if f.Verdict != tt.verdict || !strings.Contains(f.Message, tt.message) || !strings.Contains(strings.Join(f.Fix, "\n"), tt.fix) {
 				t.Errorf("%s: %q, want %s with %q; fix %q", f.Verdict, f.Message, tt.verdict, tt.message, f.Fix)

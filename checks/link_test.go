@@ -81,10 +81,11 @@ func TestNICNeighbour(t *testing.T) {
 		{"another port", heard("leaf1", "Ethernet13"), "mlx5_0/1", Fail, "cabled to leaf1 Ethernet13", ""},
 		{"nobody heard", set(func(l *qos.Port) { l.Neighbour.System = absent[string]() }), "mlx5_0/1", Unknown, "nobody was heard", "lldpcli show neighbors"},
 		{"not asked", nil, "mlx5_0/1", Unknown, "not collected", ""},
+		{"a NIC that the policy does not name", func(m *topo.Machine) { nic(m).Name = "mlx5_7" }, "mlx5_7/1", NotApplicable, "no policy names", ""},
 	})
-	if f := findingOf(t, goodNode(), nicNeighbour, "mlx5_0/1"); f.Verdict != NotApplicable {
-		t.Errorf("without a policy: %s %s", f.Verdict, f.Message)
-	}
+	runCases(t, "nic-neighbour", []verdictCase{
+		{"without a policy", heard("leaf9", "Ethernet12"), "mlx5_0/1", NotApplicable, "no policy names", ""},
+	})
 }
 
 func TestNICPending(t *testing.T) {

@@ -129,38 +129,62 @@ func evalConsistency(c *Case) {
 	if !c.matters(nic) || len(c.Machine.GPU.GPUs) == 0 {
 		c.Lower(SeverityWarning)
 	}
-	var odd []string
-	compared, grave, majority := 0, false, true
+	r := c.likeSiblings(own, all)
+	if r.odd == nil && r.unseen != nil && transport == rdma.RoCE {
+		r.unseen()
+	}
+	message := "set otherwise than its siblings: " + strings.Join(r.odd, "; ")
+	switch {
+	case r.odd == nil && r.compared == 0 && transport == rdma.InfiniBand:
+		c.NotApplicable("InfiniBand's settings are the subnet manager's")
+	case r.odd == nil && r.compared == 0:
+		c.Unknown("cannot tell: none of the settings was seen on it and its siblings")
+		c.Fix(c.howToSee(fact.NotCollected)...)
+	case r.odd == nil:
+		c.Pass("%d settings as on its siblings", r.compared)
+	case r.grave && r.majority:
+		c.Fail("%s", message)
+	default:
+		c.Lower(SeverityWarning)
+		c.Warn("%s", message)
+	}
+}
+
+// resemblance is how a NIC compares with its siblings.
+type resemblance struct {
+	compared int
+	odd      []string
+	grave    bool // a difference loses packets
+	majority bool // of each difference more than half of the NICs have the other value
+	// unseen gives the verdict for a setting that must be seen and was not,
+	// neither here nor on a sibling; nil: none.
+	unseen func()
+}
+
+// likeSiblings compares all settings of a NIC's legs, with a row and a fix for
+// each that differs.
+func (c *Case) likeSiblings(own, all []Subject) resemblance {
+	r := resemblance{majority: true}
 	for _, leg := range own {
 		for _, l := range likenesses {
 			d, seen := c.compare(l, leg, all)
-			if seen {
-				compared++
+			switch mine := l.of(&c.Machine.QoS, leg.Leg); {
+			case seen:
+				r.compared++
+			case l.needed && r.unseen == nil && mine.State != fact.Unsupported && mine.State != fact.Known:
+				r.unseen = func() { Need(c, l.name+" of "+leg.ID, mine, leg.Leg.NetDir) }
 			}
 			if d.mine == "" {
 				continue
 			}
-			odd = append(odd, d.String())
-			grave, majority = grave || l.grave, majority && d.majority
+			r.odd = append(r.odd, d.String())
+			r.grave, r.majority = r.grave || l.grave, r.majority && d.majority
 			c.Row(l.name+" of "+leg.ID, d.mine, d.source)
 			c.Want("%s", d.theirs)
 			c.Fix(c.alignFix(l, leg.Leg, d.like[0].Leg)...)
 		}
 	}
-	switch {
-	case odd == nil && compared == 0 && transport == rdma.InfiniBand:
-		c.NotApplicable("InfiniBand's settings are the subnet manager's")
-	case odd == nil && compared == 0:
-		c.Unknown("cannot tell: none of the settings was seen on it and its siblings")
-		c.Fix(c.howToSee(fact.NotCollected)...)
-	case odd == nil:
-		c.Pass("%d settings as on its siblings", compared)
-	case grave && majority:
-		c.Fail("set otherwise than its siblings: %s", strings.Join(odd, "; "))
-	default:
-		c.Lower(SeverityWarning)
-		c.Warn("set otherwise than its siblings: %s", strings.Join(odd, "; "))
-	}
+	return r
 }
 
 // difference is a setting that is not as on the siblings; mine is empty where

@@ -57,7 +57,14 @@ func TestNICConsistency(t *testing.T) {
 			for i := range m.RDMA.Devices {
 				m.RDMA.Devices[i].Ports[0].Number = 1
 			}
-		}), "mlx5_2", Unknown, "none of the settings", ""},
+		}), "mlx5_2", Unknown, "trust of mlx5_2/1 not collected", ""},
+		{"nobody has any, as VFs", all2(threeNICs(alike), func(m *topo.Machine) {
+			for i := range m.QoS.Ports {
+				l := &m.QoS.Ports[i]
+				unsupported(&l.DCB.Trust)
+				unsupported(&l.DCB.PFC)
+			}
+		}), "mlx5_2", Pass, "settings as on its siblings", ""},
 		{"alone", nil, "mlx5_0", NotApplicable, "the only NIC", ""},
 		{"another model", secondPort(func(d *rdma.Device) { d.Model.V.Name = "ConnectX-6 Dx" }), "mlx5_1", NotApplicable, "the only NIC", ""},
 		{"EFA", transport(rdma.EFA), "mlx5_0", NotApplicable, "EFA", ""},

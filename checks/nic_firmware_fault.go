@@ -34,12 +34,9 @@ var firmwareFaults = sync.OnceValue(func() []firmwareFault {
 })
 
 func (f firmwareFault) covers(driver, version string) bool {
-	have := numbers(version)
-	until := numbers(f.Until)
-	if len(have) > len(until) { // "231" is 231.anything
-		have = have[:len(until)]
-	}
-	return slices.Contains(f.Drivers, driver) && len(have) > 0 && !older(version, f.From) && slices.Compare(have, until) <= 0
+	have, until := numbers(version), numbers(f.Until)
+	have = have[:min(len(have), len(until))] // "231" is 231.anything
+	return slices.Contains(f.Drivers, driver) && !older(version, f.From) && slices.Compare(have, until) <= 0
 }
 
 var nicFirmwareFault = Check{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
 // linkBest is what a link could be: what both of its ends support.
@@ -142,6 +143,10 @@ func evalLinkSpeed(c *Case) {
 	addr := c.linkOwner()
 	switch {
 	case now.SpeedGTPerSec < best.speed:
+		if l, ok := c.loaded(addr); ok {
+			judgeLoadedLink(c, l.Link, best)
+			return
+		}
 		c.Warn("runs at %s GT/s (Gen%d), not at %s (Gen%d)", trimFloat(now.SpeedGTPerSec), generation(now.SpeedGTPerSec),
 			trimFloat(best.speed), generation(best.speed))
 		if c.Subject.GPU != nil && c.idle() {
@@ -158,6 +163,33 @@ func evalLinkSpeed(c *Case) {
 	default:
 		c.Pass("Gen%d, %s GT/s", generation(now.SpeedGTPerSec), trimFloat(now.SpeedGTPerSec))
 	}
+}
+
+// loaded is a GPU as it was while its memory was measured, by its address.
+func (n *Node) loaded(a pci.Address) (perftest.GPULoad, bool) {
+	for _, r := range n.Results {
+		for _, l := range r.Load {
+			if l.Addr == a && l.Link.Width > 0 {
+				return l, true
+			}
+		}
+	}
+	return perftest.GPULoad{}, false
+}
+
+// judgeLoadedLink settles what an idle GPU's link leaves open.
+func judgeLoadedLink(c *Case, link pci.Link, best linkBest) {
+	c.Row("link under load", show(link), "nvml:nvmlDeviceGetCurrPcieLinkGeneration, while its memory was measured")
+	c.Want("%s GT/s", trimFloat(best.speed))
+	if link.SpeedGTPerSec >= best.speed {
+		c.Pass("Gen%d under load; the idle GPU lowers it", generation(link.SpeedGTPerSec))
+		return
+	}
+	addr := c.linkOwner()
+	c.Warn("runs at %s GT/s (Gen%d) under load, too, not at %s (Gen%d)", trimFloat(link.SpeedGTPerSec), generation(link.SpeedGTPerSec),
+		trimFloat(best.speed), generation(best.speed))
+	c.Fix(fmt.Sprintf("See whether the link trains badly: sudo lspci -vv -s %s | grep -E 'LnkSta|LnkCtl2'; dmesg | grep -E '%s|pcieport'", addr, addr),
+		"Check that the BIOS does not limit the slot's PCIe generation, then reseat the card")
 }
 
 // idle says whether a GPU may be saving power: one that works, or is known to be

@@ -7,6 +7,7 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
@@ -100,6 +101,20 @@ func TestPCIeLinkSpeed(t *testing.T) {
 		{"its function was not seen", unseen(gpuAddr), "GPU0", Unknown, "not in what was read", ""},
 		{"no PCI function", noAddress, "mlx5_0", NotApplicable, "no PCI function", ""},
 	})
+	// What a GPU's link was while its memory was measured settles it.
+	for speed, want := range map[float64]struct {
+		verdict Verdict
+		say     string
+	}{32: {Pass, "Gen5 under load"}, 8: {Warn, "8 GT/s (Gen3) under load, too"}} {
+		m := goodNode()
+		setLink(m, 2.5, 16, gpuAddr, gpuPort)
+		load := perftest.GPULoad{Addr: at(gpuAddr), Link: pci.Link{SpeedGTPerSec: speed, Width: 16, MaxSpeedGTPerSec: 32, MaxWidth: 16}}
+		r := &perftest.Result{Load: map[perftest.Side]perftest.GPULoad{perftest.Responder: load}}
+		f := one(t, mustRun(t, m, Options{Results: []*perftest.Result{r}}), "pcie-link-speed", "GPU0")
+		if f.Verdict != want.verdict || !strings.Contains(f.Message, want.say) || f.Unsure != "" {
+			t.Errorf("%g GT/s under load: %s %q, unsure %q", speed, f.Verdict, f.Message, f.Unsure)
+		}
+	}
 	m := goodNode()
 	setLink(m, 16, 16, gpuAddr, gpuPort)
 	m.GPU.GPUs[0].NVML.V.PerformanceState = known(0)

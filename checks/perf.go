@@ -18,8 +18,10 @@ func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
 	})
 }
 
-// eachTransfer has all measurements but copies within a node.
-var eachTransfer = eachResult(perftest.Bandwidth, perftest.Latency)
+// eachTransfer has all measurements that a port took part in.
+var eachTransfer = results(func(r *perftest.Result) bool {
+	return r.Plan.Route != perftest.RouteCopy && (r.Plan.Route != perftest.RouteTCP || r.Failure == nil && r.Initiator.Device != "")
+})
 
 // eachAlone has the direct measurements of one kind that ran with no other at the
 // same time: those that did may have had to share what they need, and what goes
@@ -53,7 +55,12 @@ func results(want func(*perftest.Result) bool) func(*Node) []Subject {
 func resultSubject(r *perftest.Result) Subject {
 	ports := resultPorts(r)
 	words := []string{string(r.Plan.Operation), string(r.Plan.Measure)}
-	if !direct(r) {
+	switch {
+	case r.Plan.Route == perftest.RouteCopy && r.Initiator.Memory.Kind != "":
+		words = []string{"copy", string(r.Plan.Measure), "to pinned host memory"}
+	case r.Plan.Route == perftest.RouteCopy:
+		words = []string{"copy", string(r.Plan.Measure), "from pinned host memory"}
+	case !direct(r):
 		words = append(words, string(r.Plan.Route))
 	}
 	words = append(words, ports...)

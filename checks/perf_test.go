@@ -3,6 +3,7 @@ package checks
 import (
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -113,6 +114,9 @@ func TestPerfChecks(t *testing.T) {
 		{"both directions", ndr(392), func(r *perftest.Result) { r.Plan.Bidirectional = true }, "perf-bandwidth", Pass, "in each direction"},
 		{"failed latency", latency(perftest.Send, 1), broken, "perf-latency", Blocked, "perf-data"},
 
+		{"no queue pair of that kind", ndr(1), func(r *perftest.Result) {
+			r.Failure, r.FailedAt = &perftest.Failure{Call: "ibv_create_qp", Errno: int(syscall.EOPNOTSUPP), Cause: "not supported"}, perftest.StageOpened
+		}, "perf-setup", Unknown, "cannot tell"},
 		{"set up", ndr(1), nil, "perf-setup", Pass, "opened and connected"},
 		{"not opened", ndr(1), unopened(perftest.StageOpened), "perf-setup", Fail, "at the responder: ibv_open_device on mlx5_0/1: /dev/infiniband/uverbs0 is missing"},
 		{"not connected", ndr(1), unopened(perftest.StageConnected), "perf-setup", Fail, "could not be set up"},
@@ -184,22 +188,22 @@ func TestPerfPriority(t *testing.T) {
 	}
 	const gib = 1 << 30
 	for _, tc := range []struct {
-		name   string
-		change func(*perftest.Result)
-		want   Verdict
-		say    string
+		name, check string
+		change      func(*perftest.Result)
+		want        Verdict
+		say         string
 	}{
-		{"one priority", carried(on(3, 9*gib, 1<<22), on(3, 1<<22, 9*gib)), Pass, "priority 3; flow control (pauses) not exercised, congestion control (ECN, CNP) not exercised"},
-		{"under load", carried(on(3, 9*gib, 0), on(3, 0, 9*gib), qos.SignPause, qos.SignCongestion), Pass, "flow control (pauses) acted, congestion control (ECN, CNP) acted"},
-		{"received on another", carried(on(3, 9*gib, 0), on(1, 0, 9*gib)), Warn, "sent on priority 3 and received on 1"},
-		{"a read goes the other way", func(r *perftest.Result) {
+		{"one priority", "perf-priority", carried(on(3, 9*gib, 1<<22), on(3, 1<<22, 9*gib)), Pass, "priority 3; flow control (pauses) not exercised, congestion control (ECN, CNP) not exercised"},
+		{"under load", "perf-priority", carried(on(3, 9*gib, 0), on(3, 0, 9*gib), qos.SignPause, qos.SignCongestion), Pass, "flow control (pauses) acted, congestion control (ECN, CNP) acted"},
+		{"received on another", "perf-priority", carried(on(3, 9*gib, 0), on(1, 0, 9*gib)), Warn, "sent on priority 3 and received on 1"},
+		{"a read goes the other way", "perf-priority", func(r *perftest.Result) {
 			r.Plan.Operation = perftest.Read
 			carried(on(3, 1<<22, 9*gib), on(3, 9*gib, 1<<22))(r)
 		}, Pass, "priority 3"},
-		{"a loopback within the NIC", carried([]perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}, []perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}), Info, "not exercised"},
-		{"one end does not count", carried(on(3, 9*gib, 0), nil), Pass, "priority 3"},
-		{"neither counts", carried(nil, nil), NotApplicable, "neither"},
-		{"simulated", func(r *perftest.Result) { r.Simulated = true }, Info, "simulated"},
+		{"a loopback within the NIC", "perf-priority", carried([]perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}, []perftest.PriorityBytes{{Priority: 0}, {Priority: 3}}), Info, "not exercised"},
+		{"one end does not count", "perf-priority", carried(on(3, 9*gib, 0), nil), Pass, "priority 3"},
+		{"neither counts", "perf-priority", carried(nil, nil), NotApplicable, "neither"},
+		{"simulated", "perf-priority", func(r *perftest.Result) { r.Simulated = true }, Info, "simulated"},
 	} {
 		r := ndr(380)
 		tc.change(r)
@@ -208,7 +212,8 @@ func TestPerfPriority(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Results = []*perftest.Result{r}
-		f := runCheck(n, &perfPriority, nil)[0]
+		check, _ := Lookup(tc.check)
+		f := runCheck(n, &check, nil)[0]
 		if f.Verdict != tc.want || !strings.Contains(f.Message, tc.say) {
 			t.Errorf("%s: %s %s", tc.name, f.Verdict, f.Message)
 		}
@@ -261,6 +266,44 @@ func TestPerfLatencyThresholds(t *testing.T) {
 		}
 		if v := o.Findings[0].Verdict; v != tt.verdict {
 			t.Errorf("%s: 8 us %s, want %s", tt.name, v, tt.verdict)
+		}
+	}
+}
+
+// Where perf-setup is not to be judged, nothing is judged of a test that was
+// never set up.
+func TestNotSetUp(t *testing.T) {
+	for _, tt := range []struct {
+		check   string
+		result  *perftest.Result
+		verdict Verdict
+	}{
+		{"perf-bandwidth", ndr(1), NotApplicable}, {"perf-latency", latency(perftest.Write, 1), NotApplicable}, {"perf-data", ndr(1), NotApplicable},
+	} {
+		r := tt.result
+		r.Failure, r.Faulty, r.FailedAt, r.Steps = &perftest.Failure{Call: "ibv_open_device"}, perftest.Responder, perftest.StageOpened, nil
+		o, err := Run(&topo.Machine{}, Options{Only: []string{tt.check}, Results: []*perftest.Result{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := o.Findings[0]; f.Verdict != tt.verdict || f.Message != "nothing was measured" {
+			t.Errorf("%s: %s %s", tt.check, f.Verdict, f.Message)
+		}
+	}
+}
+
+// On a network that reorders packets by design, packets out of order are no loss.
+func TestPerfCountersReordered(t *testing.T) {
+	for name, want := range map[string]Verdict{"lossless": Warn, "spectrum-x": Info} {
+		r := ndr(380)
+		moved(qos.SignOrder)(r)
+		n, err := NewNode(goodNode(), Options{Network: &Network{Profile: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Results = []*perftest.Result{r}
+		if f := runCheck(n, &perfCounters, nil)[0]; f.Verdict != want {
+			t.Errorf("%s: %s %s", name, f.Verdict, f.Message)
 		}
 	}
 }

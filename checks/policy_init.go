@@ -17,6 +17,8 @@ const policyHead = `# What gdrcheck expects of a node: gdrcheck check --policy F
 
 const policyTail = `
 # preset: dgx-h100            # instead of the one that the machine shows; none: none
+# network:                    # what the switches are set to
+#   profile: lossless         # lossless, lossy, spectrum-x; or values: dscp, priority, cnp_dscp, cnp_priority
 # severity:
 #   rdma-port-rate: error     # error, warning or info
 # thresholds:

@@ -188,6 +188,7 @@ func TestPolicyExamples(t *testing.T) {
 func FuzzParsePolicy(f *testing.F) {
 	f.Add([]byte("expect: {gpus: {count: 8}}\nwaivers:\n- {check: memlock, subject: '*', reason: x, expires: 2026-01-01}\n"))
 	f.Add([]byte("severity: {memlock: error}\nthresholds: {memlock_min_bytes: 1}\noff: [host]\n"))
+	f.Add([]byte("network: {profile: custom, dscp: 26, priority: 3, cnp_dscp: 48, neighbours: {mlx5_0: leaf1}}\n"))
 	m := goodNode()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p, err := ParsePolicy(text)

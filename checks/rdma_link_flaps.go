@@ -67,8 +67,5 @@ func (c *Case) linkDowns() (uint64, bool) {
 	}
 	n, ok := Need(c, "carrier changes of "+dev.Name, dev.CarrierChanges, "/sys/class/net/"+dev.Name)
 	const changesAtStart = 2
-	if n <= changesAtStart {
-		return 0, ok
-	}
-	return (n - changesAtStart) / 2, ok
+	return (max(n, changesAtStart) - changesAtStart) / 2, ok
 }

@@ -45,7 +45,7 @@ var rdmaOtherNICs = Check{
 				}
 			}
 		}
-		if spec != "" && len(compute) > 0 {
+		if spec != "" {
 			c.Row("NCCL_IB_HCA", spec, source)
 			c.Want("=%s", nicNames(compute))
 		}

@@ -44,10 +44,8 @@ var roceGIDChoice = Check{
 		c.Want("a routable RoCE v2 entry")
 		n, u := p.GIDAt(p.NCCLGID().V), p.GIDAt(p.UCXGID().V)
 		switch {
-		case n.Routable() && u.Routable() && n.Index == u.Index:
+		case n.Routable() && u.Routable(): // then it is the first that is, for both
 			c.Pass("NCCL and UCX take %s", nccl)
-		case n.Routable() && u.Routable():
-			c.Pass("NCCL takes %s, UCX %s", nccl, ucx)
 		default:
 			c.Warn("NCCL takes %s, UCX %s; a routable one is at index %d", nccl, ucx, good.Index)
 			c.Unsure("nodes on one segment reach each other by link-local addresses, too")

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -342,4 +343,45 @@ func TestNetworksAreComplete(t *testing.T) {
 	if !slices.Equal(NetworkNames(), []string{"lossless", "lossy", "spectrum-x", "custom"}) {
 		t.Errorf("%v", NetworkNames())
 	}
+}
+
+func FuzzParseNetwork(f *testing.F) {
+	for _, seed := range []string{"lossless", "custom,dscp=26,priority=3", "dscp=-1", ",,=", "spectrum-x,cnp_priority=7"} {
+		f.Add(seed)
+	}
+	m := goodNode()
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := ParseNetwork(text)
+		if err != nil {
+			return
+		}
+		if _, err := Run(m, Options{Network: n, Only: []string{"roce-pfc", "roce-tos", "roce-cnp"}}); err != nil {
+			t.Errorf("what is valid cannot be run: %v", err)
+		}
+	})
+}
+
+// What a kernel, a driver or a recording says may be out of any range: no check
+// breaks on it.
+func FuzzJudgeQoS(f *testing.F) {
+	f.Add([]byte(`{"dcb":{"trust":{"value":"dscp"},"apps":{"value":[{"selector":"dscp","protocol":26,"priority":200}]},"pfc":{"value":{"enabled":8}},"buffer":{"value":{"priority":[0,0,0,9,0,0,0,-1]}}}}`))
+	f.Add([]byte(`{"tos":{"forced":{"value":-4}},"ecn":{"np":{"value":255},"rp":{"value":1},"cnp_dscp":{"value":900},"cnp_priority":{"value":-3}}}`))
+	f.Add([]byte(`{"link":{"speed_mbps":{"value":-1},"lanes":{"value":-2}},"fec":{"active":{"value":"None"}},"module":{"type":{"value":""}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m := goodNode()
+		secondPort(func(*rdma.Device) {})(m)
+		var p qos.Port
+		if json.Unmarshal(text, &p) != nil {
+			return
+		}
+		p.Device, p.Number, p.NetDev = "mlx5_0", 1, "ens1"
+		m.QoS.Ports[0] = p
+		for _, opt := range []Options{{}, {Network: &Network{Profile: "spectrum-x"}}} {
+			for _, finding := range mustRun(t, m, opt).Findings {
+				if strings.Contains(finding.Message, "gdrcheck's own error") {
+					t.Errorf("%s: %s %+v", finding.Check, finding.Message, finding.Evidence)
+				}
+			}
+		}
+	})
 }

@@ -31,7 +31,7 @@ func TestGoodNodePasses(t *testing.T) {
 		"module-holders": NotApplicable, "rdma-link-layer": NotApplicable, "rdma-pkey": NotApplicable, "rdma-link-errors": NotApplicable,
 		"data-direct-group": NotApplicable, "gpu-fabric": NotApplicable, "imex": NotApplicable, "efa-peermem": NotApplicable, "nvlink": NotApplicable,
 		"nic-consistency": NotApplicable, "nic-neighbour": NotApplicable,
-		"gdr-registration": NotApplicable, // nobody asked
+		"gdr-registration": NotApplicable, "gdrcopy-works": NotApplicable, // nobody asked
 	}
 	for _, f := range o.Findings {
 		if strings.HasPrefix(f.Check, "policy-") {

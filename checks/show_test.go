@@ -129,10 +129,10 @@ func TestRowsOfChecks(t *testing.T) {
 		change               func(*topo.Machine)
 		got, source          string // empty got: no such row
 	}{
-		{"rdma-link-errors", "mlx5_0/1", "carrier changes of ens1", count(3, 1), "3", "/sys/class/net/ens1/carrier_changes"},
-		{"rdma-link-errors", "mlx5_0/1", "carrier changes of ens1", count(2, 1), "", ""},
+		{"rdma-link-errors", "mlx5_0/1", "carrier changes of ens1", count(3, 2), "3", "/sys/class/net/ens1/carrier_changes"},
+		{"rdma-link-errors", "mlx5_0/1", "carrier changes of ens1", count(2, 2), "", ""},
 		{"rdma-link-errors", "mlx5_0/1", "carrier changes of ens1", count(3, 0), "", ""},
-		{"rdma-link-errors", "mlx5_0/1", "carrier changes of ens1", all2(count(3, 1), func(m *topo.Machine) { port(m).NetDev = absent[string]() }), "", ""},
+		{"rdma-link-errors", "mlx5_0/1", "carrier changes of ens1", all2(count(3, 2), func(m *topo.Machine) { port(m).NetDev = absent[string]() }), "", ""},
 		{"rdma-mtu", "mlx5_0/1", "MTU of ens1", func(m *topo.Machine) { m.RDMA.NetDevs[0].MTU = known(9000) }, "9000", "/sys/class/net/ens1/mtu"},
 		{"rdma-mtu", "mlx5_0/1", "MTU of ens1", none, "", ""},
 		{"gpu-memory", "GPU0", "row remapping", none, "pending no, failed no", "nvml:nvmlDeviceGetRemappedRows"},

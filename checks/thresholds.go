@@ -45,6 +45,7 @@ type Thresholds struct {
 	XidApplication             []int    `yaml:"xid_application"`
 	GDRDrvBadVersion           string   `yaml:"gdrdrv_bad_version"`
 	GDRDrvBadFromDriver        int      `yaml:"gdrdrv_bad_from_driver"`
+	GDRCopySmallBytes          int      `yaml:"gdrcopy_small_bytes"`
 
 	PerfBandwidthPassShare    float64                        `yaml:"perf_bandwidth_pass_share"`
 	PerfBandwidthWarnShare    float64                        `yaml:"perf_bandwidth_warn_share"`

@@ -9,17 +9,18 @@ import "context"
 func Copies(ctx context.Context, e Engine, side Side, p Plan, l Local, progress func(Progress)) (*Result, error) {
 	defer e.Close()
 	r := &Result{Plan: p}
-	err := r.copies(ctx, e, side, l, progress)
+	at, err := r.copies(ctx, e, side, l, progress)
+	r.Simulated = r.Initiator.simulated() || r.Responder.simulated()
 	if err != nil && ctx.Err() == nil {
-		r.Failure, r.Faulty, err = AsFailure(err), side, nil
+		r.Failure, r.Faulty, r.FailedAt, err = AsFailure(err), side, at, nil
 	}
 	return r, err
 }
 
-func (r *Result) copies(ctx context.Context, e Engine, side Side, l Local, progress func(Progress)) error {
+func (r *Result) copies(ctx context.Context, e Engine, side Side, l Local, progress func(Progress)) (Stage, error) {
 	end, err := e.Open(ctx, r.Plan, l, side)
 	if err != nil {
-		return err
+		return StageOpened, err
 	}
 	if side == Initiator {
 		r.Initiator = end.public()
@@ -28,17 +29,17 @@ func (r *Result) copies(ctx context.Context, e Engine, side Side, l Local, progr
 	}
 	for _, size := range r.Plan.SizesBytes {
 		if err := e.Prepare(ctx, size); err != nil {
-			return err
+			return StagePrepared, err
 		}
 		o, err := e.Run(ctx, size, progress)
 		if err != nil {
-			return err
+			return StageRan, err
 		}
 		data, err := e.Verify(ctx, size, o)
 		if err != nil {
-			return err
+			return StageVerified, err
 		}
 		r.Steps = append(r.Steps, newStep(&r.Plan, size, o, Outcome{}, data, nil))
 	}
-	return nil
+	return "", nil
 }

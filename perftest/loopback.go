@@ -25,6 +25,22 @@ func Loopback(ctx context.Context, initiator, responder Engine, p Plan, a, b Loc
 	return result, err
 }
 
+// Loopback is the same with what this end knows of the devices: the GPUs' load.
+// first is the initiator's engine.
+func (e *End) Loopback(ctx context.Context, first Engine, p Plan, a, b Local, progress func(Progress)) (*Result, error) {
+	stopA, stopB := e.watchLoad(ctx, a), func() *GPULoad { return nil }
+	if b.GPU != nil && (a.GPU == nil || a.GPU.Addr != b.GPU.Addr) {
+		stopB = e.watchLoad(ctx, b)
+	}
+	r, err := Loopback(ctx, first, e.NewEngine(), p, a, b, progress)
+	ofA, ofB := stopA(), stopB()
+	if r != nil {
+		r.setLoad(Initiator, ofA)
+		r.setLoad(Responder, ofB)
+	}
+	return r, err
+}
+
 // half is one end of a channel within the process.
 type half struct {
 	out chan<- Message

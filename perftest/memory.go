@@ -123,6 +123,48 @@ type Attempt struct {
 	Failure *Failure `json:"failure"`
 }
 
+// Ways to flush.
+const (
+	FlushRead = "rdma_read" // reads of one byte by the same NIC, over a queue pair connected to itself
+	FlushCall = "call"      // the GPU library's own: cuFlushGPUDirectRDMAWrites
+)
+
+// Flush is what makes data that has arrived visible to the GPU. It is measured
+// apart, after a latency's samples and with nothing under way, and in none of them.
+type Flush struct {
+	Side    Side         `json:"side"`
+	Method  string       `json:"method"`
+	Latency *LatencyDist `json:"latency,omitempty"`
+	Failure *Failure     `json:"failure,omitempty"` // why there is none
+	// Ordered says who sees writes in order without a flush: "owner" (the GPU
+	// whose memory it is), "all", "none"; empty: the GPU does not tell.
+	Ordered string `json:"ordered,omitempty"`
+}
+
+// OrderOf names a value of CUDA's attribute 118, and of its like.
+func OrderOf(value int) string {
+	return map[int]string{0: "none", 100: "owner", 200: "all"}[value]
+}
+
+// GPULatencyNote says what a latency of a GPU's memory is.
+const GPULatencyNote = "a sample ends when a CPU sees a completion: by then the NICs have read the source and written the destination, the GPU's memory among them. " +
+	"That the GPU itself sees the data is not in it: see the flush, which is measured apart"
+
+func (f *Flush) check() error {
+	if f.Side != Initiator && f.Side != Responder {
+		return fmt.Errorf("no side %q", f.Side)
+	}
+	if f.Failure != nil {
+		if err := f.Failure.check(); err != nil {
+			return err
+		}
+	}
+	if err := f.Latency.check(); err != nil {
+		return err
+	}
+	return short(f.Method, f.Ordered)
+}
+
 // OnGPU says whether the CPU cannot reach the memory itself.
 func OnGPU(kind string) bool { return kind != MemoryHost && kind != "" }
 

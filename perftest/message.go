@@ -75,6 +75,7 @@ type finished struct {
 	ID       uint64       `json:"id"`
 	Counters SideCounters `json:"counters"`
 	Limits   Limits       `json:"limits"`
+	Load     *GPULoad     `json:"load,omitempty"`
 }
 
 type alive struct{}
@@ -211,7 +212,11 @@ func (m *message) check() error {
 		if l.PortBytesPerSec < 0 || l.PCIeBytesPerSec < 0 {
 			return errors.New("a limit below zero")
 		}
-		if err := short(l.PCIeReason, l.LimitedBy); err != nil {
+		texts := []string{l.PCIeReason, l.LimitedBy}
+		if m.Finished.Load != nil {
+			texts = append(texts, m.Finished.Load.Reason)
+		}
+		if err := short(texts...); err != nil {
 			return err
 		}
 		return m.Finished.Counters.check()
@@ -314,10 +319,23 @@ func (o *Outcome) check() error {
 	if err := short(o.Path); err != nil {
 		return err
 	}
-	if l := o.Latency; l != nil {
-		if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
-			return errors.New("a latency whose percentiles are not in order")
+	if len(o.Flush) > maxTexts {
+		return fmt.Errorf("%d flushes", len(o.Flush))
+	}
+	for i := range o.Flush {
+		if err := o.Flush[i].check(); err != nil {
+			return err
 		}
+	}
+	return o.Latency.check()
+}
+
+func (l *LatencyDist) check() error {
+	if l == nil {
+		return nil
+	}
+	if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
+		return errors.New("a latency whose percentiles are not in order")
 	}
 	return nil
 }

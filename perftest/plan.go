@@ -199,6 +199,7 @@ const (
 	MaxDepth          = 32768
 	MaxPostList       = 1024
 	MaxMessages       = 1 << 32
+	MaxLatencyWarmUp  = 1 << 20 // each message's time is noted
 	MaxDuration       = 24 * time.Hour
 	MaxChunkBytes     = 1 << 30
 	MaxChunks         = 128
@@ -243,7 +244,11 @@ func (p *Plan) Validate() error {
 	bad((p.Messages > 0) == (p.DurationNs > 0), "want either a number of messages or a duration")
 	within("margin in ns", p.MarginNs, 0, int64(MaxDuration))
 	bad(p.DurationNs > 0 && 2*p.MarginNs >= p.DurationNs, "two margins leave nothing of the duration")
-	within("warm-up", int64(p.WarmUp), 0, MaxMessages)
+	warmUp := int64(MaxMessages)
+	if p.Measure == Latency {
+		warmUp = MaxLatencyWarmUp
+	}
+	within("warm-up", int64(p.WarmUp), 0, warmUp)
 	bad(p.Measure == Latency && (p.QPs > 1 || p.Depth > 1 || p.PostList > 1 || p.Bidirectional), "a latency test has one QP, one message in flight and no second direction")
 	bad(p.Polls() && p.Events, "a write latency test has no event to sleep for: it polls memory")
 	within("footprint", p.FootprintBytes, 0, MaxFootprintBytes)

@@ -72,10 +72,22 @@ type Result struct {
 	Notes    []string `json:"notes,omitempty"`
 	// Limits is what each end's port and its path to memory carry.
 	Limits map[Side]Limits `json:"limits,omitempty"`
+	// Load is each end's GPU during the test, where its memory was part of it.
+	Load map[Side]GPULoad `json:"load,omitempty"`
 	// Counters is what each side's port and NIC counted during the test.
 	Counters map[Side]SideCounters `json:"counters,omitempty"`
 	// Simulated: a test double stood for the RDMA stack of an end.
 	Simulated bool `json:"simulated,omitempty"`
+}
+
+func (r *Result) setLoad(s Side, l *GPULoad) {
+	if l == nil {
+		return
+	}
+	if r.Load == nil {
+		r.Load = map[Side]GPULoad{}
+	}
+	r.Load[s] = *l
 }
 
 // Limits are what one end could reach at best, one direction. 0: not known.
@@ -105,6 +117,8 @@ type Step struct {
 	// Data is what the comparison of the destinations gave, one for each end
 	// that data arrived at.
 	Data []DataCheck `json:"data,omitempty"`
+	// Flush is what makes arrived data visible to a GPU whose memory it is in.
+	Flush []Flush `json:"flush,omitempty"`
 }
 
 // CPUUse is what a step took of the processors that the measuring threads ran
@@ -239,6 +253,7 @@ type Outcome struct {
 	LastMark byte     `json:"last_mark,omitempty"` // last byte of the last message of a write latency test
 	CPUNs    float64  `json:"cpu_ns,omitempty"`    // of the measuring thread
 	Path     string   `json:"path,omitempty"`      // network interfaces that carried what this end sent over TCP
+	Flush    []Flush  `json:"flush,omitempty"`
 }
 
 // Progress is a live figure of a bandwidth test, or the share of a latency test.

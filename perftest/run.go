@@ -89,6 +89,9 @@ func (r *runner) run(ctx context.Context, l Local, progress func(Progress)) erro
 	r.result.Simulated = ours.simulated() || theirs.Endpoint.simulated()
 	r.result.MTUBytes = MTU(r.result.Plan, ours, *theirs.Endpoint)
 	if r.result.Plan.Route != RouteTCP {
+		if p := &r.result.Plan; p.Measure == Latency && p.Route == RouteDirect && (OnGPU(ours.Memory.Kind) || OnGPU(theirs.Endpoint.Memory.Kind)) {
+			r.result.Notes = append(r.result.Notes, GPULatencyNote)
+		}
 		r.result.Scope = scope(ours, *theirs.Endpoint)
 	}
 	if err := Compatible(r.result.Plan, ours, *theirs.Endpoint); err != nil {
@@ -138,6 +141,8 @@ func (r *runner) step(ctx context.Context, size int, progress func(Progress)) er
 // what was sent may have been lost.
 func newStep(p *Plan, size int, initiator, responder Outcome, atInitiator, atResponder *DataCheck) Step {
 	s := Step{SizeBytes: size, Latency: initiator.Latency, Path: initiator.Path}
+	s.Flush = append(s.Flush, initiator.Flush...)
+	s.Flush = append(s.Flush, responder.Flush...)
 	if initiator.CPUNs+responder.CPUNs > 0 {
 		moved := (sum(initiator.Sent) + sum(responder.Sent)) * uint64(size)
 		s.CPU = &CPUUse{initiator.CPUNs, responder.CPUNs, moved}

@@ -16,6 +16,8 @@ type End struct {
 	Counters func(ctx context.Context, l Local) []rdma.Counter
 	// Limits says what a port and its path to memory carry; nil: nothing does.
 	Limits func(ctx context.Context, l Local) Limits
+	// Load reads a GPU while its memory is measured; nil: nothing does.
+	Load func(ctx context.Context, l Local) *GPULoad
 	// Rails lists the ports that can be measured on; nil: nobody is told.
 	Rails func(ctx context.Context) ([]Rail, error)
 	// Version is the program's, for the other side.
@@ -72,7 +74,9 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 
 	engine := guard(e.NewEngine(), &p, c.timing)
 	defer engine.Close()
+	stop := e.watchLoad(ctx, l)
 	result, err := Run(ctx, engine, side, p, l, &network{link: c, id: id, plan: &p}, progress)
+	load := stop()
 	_ = engine.Close() // before anything else is waited for: no remote key outlives its test
 	c.over.Store(id)
 	if failed, ok := context.Cause(ctx).(*peerFailed); ok && err != nil { //nolint:errorlint // a cause is never wrapped
@@ -86,7 +90,7 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 	}
 	ours := e.compare(c.ctx, l, before)
 	limits := e.limits(c.ctx, l)
-	if err := c.send(message{Finished: &finished{ID: id, Counters: ours, Limits: limits}}); err != nil {
+	if err := c.send(message{Finished: &finished{ID: id, Counters: ours, Limits: limits, Load: load}}); err != nil {
 		return result, err
 	}
 	m, err := c.receive(c.ctx, c.timing.Step+c.timing.Grace, "its counters", func(m *message) bool {
@@ -97,6 +101,8 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 	}
 	result.Counters = map[Side]SideCounters{side: ours, side.other(): m.Finished.Counters}
 	result.Limits = map[Side]Limits{side: limits, side.other(): m.Finished.Limits}
+	result.setLoad(side, load)
+	result.setLoad(side.other(), m.Finished.Load)
 	return result, nil
 }
 

@@ -59,8 +59,8 @@ func Collect(ctx context.Context, src fact.Source, functions []pci.Function, opt
 	dataDirect := c.wantDataDirect(scans)
 	c.served.ask(ctx, src)
 
-	maps := perDevice[MapEntry](ctx, src, fact.AskRDMAMap, names)
-	verbs := perDevice[VerbsProbe](ctx, src, fact.AskVerbs, names)
+	maps := fact.AskEach[MapEntry](ctx, src, fact.AskRDMAMap, names)
+	verbs := fact.AskEach[VerbsProbe](ctx, src, fact.AskVerbs, names)
 	for _, s := range scans {
 		d := c.finish(s)
 		d.RDMAMap, d.Verbs = maps[d.Name], verbs[d.Name]

@@ -29,9 +29,9 @@ func nearestPCI(p string) (pci.Address, bool) {
 func (c *collector) place(d *Device) {
 	classLink, _ := c.src.Readlink(d.Dir)
 	virtual := strings.Contains(classLink, "/virtual/")
-	desc := fact.Text(c.src, d.Dir, "node_desc")
+	d.NodeDesc = nonEmpty(fact.Text(c.src, d.Dir, "node_desc"))
 	parent := fact.Text(c.src, d.Dir, "parent") // rdma_rxe alone has it
-	siw := desc.V == "Software iWARP stack" || virtual && strings.HasPrefix(d.NodeType.V, "4:")
+	siw := d.NodeDesc.V == "Software iWARP stack" || virtual && strings.HasPrefix(d.NodeType.V, "4:")
 
 	d.Software = virtual || siw || parent.State == fact.Known
 	d.Driver = fact.LinkBase(c.src, d.Dir, "device/driver")

@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -68,29 +67,4 @@ func (s *served) counter(dir, name string) fact.Value[uint64] {
 		return fact.Missing[uint64](fact.Unsupported, name, fmt.Sprintf("%v: %s", errNoCounter, v.V))
 	}
 	return fact.Map(v, ParseCounter)
-}
-
-// perDevice asks a question about every device and returns each one's answer.
-func perDevice[T any](ctx context.Context, src fact.Source, question string, names []string) map[string]fact.Value[T] {
-	out := make(map[string]fact.Value[T], len(names))
-	if len(names) == 0 {
-		return out
-	}
-	recs, err := src.Ask(ctx, question, names...)
-	for _, r := range recs {
-		v := fact.Decode[T](r)
-		if v.Source == "" {
-			v.Source = question
-		}
-		out[r.Subject] = v
-	}
-	if err == nil {
-		err = errors.New("no answer for this device")
-	}
-	for _, n := range names {
-		if _, ok := out[n]; !ok {
-			out[n] = fact.FromError[T](err, question)
-		}
-	}
-	return out
 }

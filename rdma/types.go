@@ -61,6 +61,7 @@ type Device struct {
 	Driver    fact.Value[string]    `json:"driver,omitzero"` // mlx5_core, bnxt_en, rdma_rxe, …
 	Transport fact.Value[Transport] `json:"transport,omitzero"`
 	NodeType  fact.Value[string]    `json:"node_type,omitzero"` // "1: CA", "4: RNIC", …
+	NodeDesc  fact.Value[string]    `json:"node_desc,omitzero"` // what the device calls itself in an InfiniBand fabric
 	NodeGUID  fact.Value[string]    `json:"node_guid,omitzero"`
 	SysGUID   fact.Value[string]    `json:"sys_image_guid,omitzero"`
 	Firmware  fact.Value[string]    `json:"fw_ver,omitzero"`

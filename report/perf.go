@@ -62,7 +62,9 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 func (p *page) perf(r *perftest.Result) {
 	p.line(p.paint(bold, clean(perfTitle(&r.Plan))))
 	p.perfEnd("from ", r.Initiator)
+	p.perfLoad(r, perftest.Initiator)
 	p.perfEnd("to   ", r.Responder)
+	p.perfLoad(r, perftest.Responder)
 	for _, n := range append(r.Notes, r.Scope) {
 		if n != "" {
 			p.para("  note ", n)
@@ -129,10 +131,13 @@ func perfTitle(p *perftest.Plan) string {
 }
 
 func (p *page) perfEnd(label string, e perftest.Endpoint) {
-	if e.Device == "" {
+	if e.Device == "" && e.Memory.Kind == "" {
 		return
 	}
-	text := fmt.Sprintf("%s port %d", e.Device, e.Port)
+	text := "no NIC"
+	if e.Device != "" {
+		text = fmt.Sprintf("%s port %d", e.Device, e.Port)
+	}
 	if e.MTUBytes > 0 {
 		text += fmt.Sprintf(", MTU %d", e.MTUBytes)
 	}
@@ -158,6 +163,28 @@ func (p *page) perfEnd(label string, e perftest.Endpoint) {
 	for _, n := range e.Notes {
 		p.para("       ", n)
 	}
+}
+
+// perfLoad draws an end's GPU as it was during the test.
+func (p *page) perfLoad(r *perftest.Result, side perftest.Side) {
+	l, ok := r.Load[side]
+	if !ok {
+		return
+	}
+	var parts []string
+	if l.Link.Width > 0 {
+		parts = append(parts, fmt.Sprintf("PCIe %g GT/s x%d (at most %g x%d)", l.Link.SpeedGTPerSec, l.Link.Width, l.Link.MaxSpeedGTPerSec, l.Link.MaxWidth))
+	}
+	if l.Clock.SMMHz > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d MHz", l.Clock.SMMHz, l.Clock.SMMaxMHz))
+	}
+	if l.PerformanceState >= 0 {
+		parts = append(parts, fmt.Sprintf("P%d", l.PerformanceState))
+	}
+	if l.Reason != "" {
+		parts = append(parts, l.Reason)
+	}
+	p.para("       ", "GPU during the test: "+strings.Join(parts, ", "))
 }
 
 // doubles names the test doubles that took part.
@@ -239,6 +266,32 @@ func (p *page) latencies(steps []perftest.Step) {
 			fmt.Sprint(l.Samples), dataWord(s.Data))
 	}
 	p.table(g)
+	if n := len(steps); n > 0 {
+		p.flushes(steps[n-1].Flush)
+	}
+}
+
+// flushes draws what makes arrived data visible to a GPU, as the last size had it.
+func (p *page) flushes(list []perftest.Flush) {
+	for _, f := range list {
+		how := "1-byte RDMA read of the NIC from itself"
+		if f.Method == perftest.FlushCall {
+			how = "cuFlushGPUDirectRDMAWrites"
+		}
+		text := fmt.Sprintf("flush at the %s by %s: ", f.Side, how)
+		if l := f.Latency; l != nil {
+			text += fmt.Sprintf("%s us median, 99 %% within %s", us(l.MedianNs), us(l.P99Ns))
+		} else if f.Failure != nil {
+			text += "not measured: " + f.Failure.Error()
+		}
+		switch f.Ordered {
+		case "owner", "all":
+			text += "; this GPU sees what arrived in order without one"
+		case "none":
+			text += "; this GPU needs one before it reads what arrived"
+		}
+		p.para("  ", text)
+	}
 }
 
 func rate(bytesPerSec float64) string { return fmt.Sprintf("%.3f", bytesPerSec*8/1e9) }

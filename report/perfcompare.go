@@ -160,11 +160,21 @@ func crossoverText(c *perftest.Comparison) string {
 func routeTitle(p *perftest.Plan) string {
 	route := map[perftest.Route]string{
 		perftest.RouteStaged: "through pinned host memory", perftest.RouteTCP: "through pinned host memory and TCP",
-		perftest.RouteCopy: "of copies with pinned host memory",
 	}[p.Route]
+	if p.Route == perftest.RouteCopy {
+		return copyTitle(p)
+	}
 	text := fmt.Sprintf("%s %s, %d chunks of %d bytes", p.Measure, route, p.Chunks, p.ChunkBytes)
 	if p.Bidirectional {
 		text += ", both directions"
 	}
 	return text
+}
+
+func copyTitle(p *perftest.Plan) string {
+	at := 1
+	if p.Measure == perftest.Bandwidth {
+		at = p.Chunks
+	}
+	return fmt.Sprintf("%s of copies from or to pinned host memory, %d at a time", p.Measure, at)
 }

@@ -40,18 +40,19 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
   gdrcheck check --only acs-redirect,pcie-link-width
   sudo gdrcheck check --record node.rec && gdrcheck check --from node.rec
   sudo gdrcheck check --policy policy.yaml
+  sudo gdrcheck check --perf
   gdrcheck check --root /host
-  sudo gdrcheck check --probe
-  sudo gdrcheck check --perf`,
+  sudo gdrcheck check --probe`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts.Source.measures = opts.Perf.On
-			if err := opts.Source.validate(cmd); err != nil {
-				return err
-			}
 			if err := opts.Perf.validate(cmd); err != nil {
 				return err
 			}
+			opts.Source.Probe = opts.Source.Probe || opts.Perf.On
+			if err := opts.Source.validate(cmd); err != nil {
+				return err
+			}
+			opts.Perf.Force = opts.Source.Force
 			if opts.Record != "" && (opts.Source.From != "" || opts.Source.Example) {
 				return usagef("--record makes a recording of a machine; it does not go with --from or --example")
 			}
@@ -68,7 +69,8 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 		},
 	}
 	addSourceFlags(cmd, &opts.Source)
-	addProbeFlags(cmd, &opts.Source)
+	addProbeFlags(cmd, &opts.Source, "with --probe or --perf, take GPUs and ports that are in use, too")
+	addMSTFlag(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	f := cmd.Flags()
 	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs` or areas, see 'gdrcheck list')")
@@ -161,7 +163,6 @@ func (o *checkOptions) measure(ctx context.Context, m *topo.Machine, choice chec
 	if err != nil {
 		return measured{}, err
 	}
-	o.Perf.Force = o.Source.Force
 	what := perf.measureNode(ctx, o.IO, m, o.Perf, n.Thresholds)
 	if ctx.Err() != nil {
 		return what, unmeasured{errors.New("interrupted")}

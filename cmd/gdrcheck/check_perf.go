@@ -20,7 +20,7 @@ import (
 type nodePerf struct {
 	On     bool
 	Budget time.Duration
-	Force  bool
+	Force  bool // measure ports that others use, too
 }
 
 const (
@@ -30,9 +30,8 @@ const (
 
 func addNodePerfFlags(cmd *cobra.Command, o *nodePerf) {
 	f := cmd.Flags()
-	f.BoolVar(&o.On, "perf", false, "also measure: a short loopback of each active RDMA port, alone and then all at the same time; it loads the ports")
+	f.BoolVar(&o.On, "perf", false, "also measure: a short loopback of each active RDMA port, alone and then all at the same time; it loads the ports, and probes as --probe does")
 	f.DurationVar(&o.Budget, "perf-budget", defaultPerfBudget, "longest time for --perf")
-	f.Lookup("force").Usage = "with --probe or --perf, take GPUs and ports that are in use, too"
 }
 
 func (o *nodePerf) validate(cmd *cobra.Command) error {

@@ -229,7 +229,7 @@ func exampleSource(t *testing.T) *scripted {
 			Firmware: d.Firmware, DMABufErrno: fact.Of(int(unix.EBADF), "verbs:ibv_reg_dmabuf_mr"),
 			Ports: []rdma.VerbsPort{{Number: 1, State: "PORT_ACTIVE", ActiveMTUBytes: 4096, MaxMTUBytes: 4096}}})
 	}
-	s.qosAnswers(t, &tree, nil)
+	s.qosAnswers(t, &tree)
 	s.say(t, fact.AskKernelLog, gpu.SubjectSystem, "kernel:/dev/kmsg", host.KernelLog{Events: []host.LogEvent{}, Complete: true, Messages: 3172})
 	s.say(t, fact.AskLimits, "self", "limits", host.Limits{MemlockSoft: math.MaxUint64, MemlockHard: math.MaxUint64, CapEff: 0x1ffffffffff})
 	s.say(t, fact.AskGHW, gpu.SubjectSystem, "ghw", host.Names{Product: "Example 8-GPU server", Processor: "2 x Example 56-core server processor", Memory: "2 TiB"})

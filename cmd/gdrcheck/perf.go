@@ -21,7 +21,7 @@ It loads the ports that it is given: do not run it beside a job.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil), newPerfCompareCommand(s, nil))
+	cmd.AddCommand(newPerfLoopbackCommand(s, nil), newPerfServerCommand(s, nil), newPerfClientCommand(s, nil), newPerfCompareCommand(s, nil), newPerfCopyCommand(s, nil))
 	return cmd
 }
 
@@ -129,7 +129,8 @@ type loopback struct {
 // run runs a plan; first is the initiator's engine.
 func (l loopback) run(ctx context.Context, p perftest.Plan, first perftest.Engine, a, b perftest.Local, progress func(perftest.Progress)) (*perftest.Result, error) {
 	beforeA, beforeB := l.backend.counters(ctx, a), l.backend.counters(ctx, b)
-	r, err := perftest.Loopback(ctx, first, l.backend.newEngine(), p, a, b, progress)
+	here := l.backend.end(perftest.Timing{})
+	r, err := here.Loopback(ctx, first, p, a, b, progress)
 	if err != nil {
 		return r, err
 	}

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/gdrcheck/gdrcheck/internal/collect"
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/internal/worker"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
@@ -28,6 +31,7 @@ type perfBackend struct {
 	read    func(ctx context.Context, device string, port int, netdevs []string) []rdma.Counter
 	// subnets are the networks of each network interface.
 	subnets   func(ctx context.Context) map[string][]netip.Prefix
+	askNVML   func(ctx context.Context, args ...string) ([]fact.Record, error)
 	simulated bool
 
 	mu   sync.Mutex
@@ -38,6 +42,9 @@ type perfBackend struct {
 // perf is this program's backend.
 var perf = &perfBackend{
 	newEngine: func() perftest.Engine { return &worker.Perf{} },
+	askNVML: func(ctx context.Context, args ...string) ([]fact.Record, error) {
+		return (&worker.Client{}).Ask(ctx, fact.AskNVML, args...)
+	},
 	collect: func(ctx context.Context) (*topo.Machine, error) {
 		o := sourceOptions{Timeout: defaultTimeout}
 		m, _, err := o.machine(ctx, collect.Topology())
@@ -84,7 +91,7 @@ func (b *perfBackend) refresh(ctx context.Context) (*topo.Machine, error) {
 
 func (b *perfBackend) end(t perftest.Timing) perftest.End {
 	return perftest.End{
-		NewEngine: b.newEngine, Counters: b.counters, Limits: b.limits, Rails: b.rails,
+		NewEngine: b.newEngine, Counters: b.counters, Limits: b.limits, Load: b.load, Rails: b.rails,
 		Version: readBuildInfo().Version, Simulated: b.simulated, Timing: t,
 	}
 }
@@ -104,6 +111,9 @@ func limitsOf(g *topo.Graph, l perftest.Local) perftest.Limits {
 		return perftest.Limits{PCIeReason: "no device " + l.Device}
 	}
 	path, _ := g.HostPath(d.ID)
+	if l.GPU != nil {
+		path = gpuPath(g, l)
+	}
 	out := perftest.Limits{
 		PCIeBytesPerSec: path.CeilingBytesPerSec, PCIeReason: path.CeilingReason, LimitedBy: path.LimitedBy,
 		Software: d.RDMA.Software,
@@ -113,6 +123,49 @@ func limitsOf(g *topo.Graph, l perftest.Local) perftest.Limits {
 			out.PortBytesPerSec = p.Rate.V.BitsPerSec / 8
 		}
 	}
+	return out
+}
+
+// gpuPath is the path from a NIC to a GPU. Where the GPU's own link sets what it
+// carries, that may be an idle GPU's: it is taken at its best.
+func gpuPath(g *topo.Graph, l perftest.Local) topo.Pair {
+	for _, d := range g.GPUs() {
+		if d.GPU.Addr != l.GPU.Addr {
+			continue
+		}
+		p, ok := g.Pair(d.ID, l.Device)
+		if !ok {
+			break
+		}
+		if p.LimitedBy == l.GPU.Addr.String() {
+			p.CeilingBytesPerSec = p.BestBytesPerSec
+		}
+		return p
+	}
+	return topo.Pair{CeilingReason: "no path known from " + l.Device + " to GPU " + l.GPU.Addr.String()}
+}
+
+// load reads a GPU as it is now; nil: it is no NVIDIA GPU.
+func (b *perfBackend) load(ctx context.Context, l perftest.Local) *perftest.GPULoad {
+	if b.askNVML == nil || l.Memory == perftest.MemoryROCm {
+		return nil
+	}
+	out := &perftest.GPULoad{Addr: l.GPU.Addr, PerformanceState: -1}
+	recs, err := b.askNVML(ctx, gpu.Load)
+	if err != nil {
+		out.Reason = err.Error()
+		return out
+	}
+	for _, r := range recs {
+		d, ok := fact.Decode[gpu.NVMLDevice](r).Get()
+		if !ok || d.Addr != l.GPU.Addr || r.Subject == gpu.SubjectSystem {
+			continue
+		}
+		out.Link, out.Clock = d.Link.Or(pci.Link{}), d.Clocks.Or(gpu.Clocks{})
+		out.PerformanceState = d.PerformanceState.Or(-1)
+		return out
+	}
+	out.Reason = "NVML does not tell of this GPU"
 	return out
 }
 

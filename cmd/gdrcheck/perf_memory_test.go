@@ -1,10 +1,18 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gdrcheck/gdrcheck/internal/collect"
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
@@ -82,5 +90,40 @@ func TestAdaptPlans(t *testing.T) {
 	}
 	if got = adaptPlans(append(plans, plan(perftest.WriteImm, perftest.Latency)), true); len(got) != 3 || got[2].Operation != perftest.WriteImm || got[2].Note != "" {
 		t.Errorf("asked for anyway: %+v", got)
+	}
+}
+
+// What a GPU does while it is measured is read from NVML, of that GPU.
+func TestGPULoad(t *testing.T) {
+	addr, err := pci.ParseAddress("0000:30:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := pci.Link{SpeedGTPerSec: 32, Width: 16, MaxSpeedGTPerSec: 32, MaxWidth: 16}
+	device := func(bus uint8, l pci.Link) json.RawMessage {
+		b, err := json.Marshal(gpu.NVMLDevice{Addr: pci.Address{Bus: bus}, Link: fact.Of(l, "x"), Clocks: fact.Of(gpu.Clocks{SMMHz: 7}, "x"), PerformanceState: fact.Of(0, "x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	var asked []string
+	b := &perfBackend{askNVML: func(_ context.Context, args ...string) ([]fact.Record, error) {
+		asked = args
+		return []fact.Record{
+			{Subject: gpu.SubjectSystem, State: fact.Known, Data: json.RawMessage(`{}`)},
+			{Subject: "gpu0", State: fact.Known, Data: device(0x10, pci.Link{Width: 1})},
+			{Subject: "gpu1", State: fact.Known, Data: device(0x30, link)},
+		}, nil
+	}}
+	l := perftest.NewLocal("mlx5_0")
+	l.Memory, l.GPU = perftest.MemoryCUDA, &perftest.GPU{Addr: addr}
+	want := &perftest.GPULoad{Addr: addr, Link: link, Clock: gpu.Clocks{SMMHz: 7}}
+	if diff := cmp.Diff(want, b.load(t.Context(), l)); diff != "" || !slices.Equal(asked, []string{gpu.Load}) {
+		t.Errorf("%s, asked %q", diff, asked)
+	}
+	l.GPU = &perftest.GPU{Addr: pci.Address{Bus: 0x50}}
+	if got := b.load(t.Context(), l); got == nil || got.Reason == "" || got.PerformanceState != -1 {
+		t.Errorf("a GPU that NVML does not know: %+v", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,31 +41,22 @@ type planFlags struct {
 }
 
 func addPlanFlags(cmd *cobra.Command, p *planFlags) {
-	p.Local = perftest.NewLocal("")
+	addRunFlags(cmd, p)
 	f := cmd.Flags()
 	l, set := &p.Local, &p.set
 	f.StringVar(&l.Device, "dev", "", "RDMA `DEVICE`, as in /sys/class/infiniband")
 	f.IntVar(&l.Port, "port", 0, "its port `NUMBER` (default: the first active one)")
 	f.StringSliceVar(&p.ops, "op", []string{string(perftest.Write)}, "`OPERATIONS`: write, write_imm, read, send")
-	f.StringSliceVar(&p.measures, "measure", []string{string(perftest.Bandwidth), string(perftest.Latency)}, "`MEASURES`: bandwidth, latency")
 	f.StringSliceVar(&p.routes, "route", []string{string(perftest.RouteDirect)}, "`ROUTES` of the data: direct, staged (through pinned host memory), tcp (the same over a socket)")
 	f.StringVar(&p.chunk, "chunk", "512K", "`BYTES` of a chunk of the routes through host memory")
-	f.IntVar(&set.Chunks, "chunks", perftest.DefaultChunks, "chunks that each end of such a route holds in each direction")
 	f.StringVar(&p.transport, "transport", string(perftest.RC), "RC, or UD for send")
-	f.StringVar(&p.size, "size", "", "message `BYTES`, as 64K; several as 2,64K; powers of two as 2:8M (default 64K for bandwidth, 2 for latency)")
 	f.IntVar(&set.QPs, "qps", 1, "queue pairs of a bandwidth test")
 	f.IntVar(&set.Depth, "depth", perftest.DefaultDepth, "messages in flight on a queue pair of a bandwidth test")
 	f.IntVar(&set.RecvDepth, "recv-depth", perftest.DefaultRecvDepth, "receives posted on a queue pair")
 	f.IntVar(&set.PostList, "post-list", 1, "work requests handed over in one call")
 	f.IntVar(&set.CQModeration, "cq-mod", 0, "one completion for so many messages (0: 100, and 1 for messages above 8K)")
 	f.IntVar(&set.InlineBytes, "inline", 0, "copy messages up to this size into the work request (default 0 for bandwidth, 220 for latency)")
-	f.IntVar(&set.Messages, "count", 0, "messages on each queue pair (default: by time for bandwidth, 10000 for latency)")
-	f.DurationVar(&p.duration, "duration", 0, "time of each size (default 3s for bandwidth)")
-	f.DurationVar(&p.margin, "margin", perftest.DefaultMargin, "left out of --duration at its start and end")
-	f.IntVar(&set.WarmUp, "warm-up", 0, "messages on each queue pair that are not counted (default 256 for bandwidth, 100 for latency)")
 	f.BoolVar(&set.Bidirectional, "bidirectional", false, "both directions at the same time (bandwidth)")
-	f.StringVar(&p.footprint, "footprint", "64M", "`BYTES` of memory that the messages walk through, so that caches do not flatter the figure")
-	f.BoolVar(&p.oneBuffer, "one-buffer", false, "all messages use one buffer, as in perftest")
 	f.BoolVar(&set.Events, "events", false, "sleep until a completion instead of polling")
 	f.IntVar(&set.MTUBytes, "mtu", 0, "path MTU in bytes (default: the ports')")
 	f.IntVar(&set.ServiceLevel, "sl", 0, "service level (InfiniBand)")
@@ -76,6 +68,23 @@ func addPlanFlags(cmd *cobra.Command, p *planFlags) {
 	f.IntVar(&set.RNRRetry, "rnr-retry", 7, "retries when the receiver is not ready (7: for ever)")
 	f.IntVar(&set.TimeoutExponent, "timeout", 14, "acknowledgement timeout `N`: 4.096 us times 2^N")
 	f.BoolVar(&p.noRelaxed, "no-relaxed-ordering", false, "register memory without relaxed ordering")
+}
+
+// addRunFlags adds what needs no network.
+func addRunFlags(cmd *cobra.Command, p *planFlags) {
+	p.Local, p.transport = perftest.NewLocal(""), string(perftest.RC)
+	p.set = perftest.NewPlan(perftest.Write, perftest.Bandwidth)
+	f := cmd.Flags()
+	l, set := &p.Local, &p.set
+	f.StringSliceVar(&p.measures, "measure", []string{string(perftest.Bandwidth), string(perftest.Latency)}, "`MEASURES`: bandwidth, latency")
+	f.StringVar(&p.size, "size", "", "message `BYTES`, as 64K; several as 2,64K; powers of two as 2:8M (default 64K for bandwidth, 2 for latency)")
+	f.IntVar(&set.Chunks, "chunks", perftest.DefaultChunks, "chunks that each end of a route through host memory holds in each direction")
+	f.IntVar(&set.Messages, "count", 0, "messages on each queue pair (default: by time for bandwidth, 10000 for latency)")
+	f.DurationVar(&p.duration, "duration", 0, "time of each size (default 3s for bandwidth)")
+	f.DurationVar(&p.margin, "margin", perftest.DefaultMargin, "left out of --duration at its start and end")
+	f.IntVar(&set.WarmUp, "warm-up", 0, "messages on each queue pair that are not counted (default 256 for bandwidth, 100 for latency)")
+	f.StringVar(&p.footprint, "footprint", "64M", "`BYTES` of memory that the messages walk through, so that caches do not flatter the figure")
+	f.BoolVar(&p.oneBuffer, "one-buffer", false, "all messages use one buffer, as in perftest")
 	f.DurationVar(&p.idle, "idle", perftest.DefaultIdle, "end a test on which nothing arrives for so long")
 	f.DurationVar(&p.interval, "interval", perftest.DefaultInterval, "of the series of a bandwidth")
 	f.IntVar(&l.CPU, "cpu", l.CPU, "`NUMBER` of the CPU that measures (-1: one near the NIC)")
@@ -103,8 +112,10 @@ func (p *planFlags) validate(cmd *cobra.Command) error {
 	if p.oneBuffer {
 		footprint = 0
 	}
-	if p.set.ChunkBytes, err = parseBytes(p.chunk); err != nil {
-		return usagef("--chunk %s: %w", p.chunk, err)
+	if p.chunk != "" {
+		if p.set.ChunkBytes, err = parseBytes(p.chunk); err != nil {
+			return usagef("--chunk %s: %w", p.chunk, err)
+		}
 	}
 	for _, op := range p.ops {
 		for _, m := range p.measures {
@@ -126,6 +137,9 @@ func (p *planFlags) validate(cmd *cobra.Command) error {
 func (p *planFlags) byRoutes(plan perftest.Plan) error {
 	for _, r := range p.routes {
 		plan.ChunkBytes, plan.Chunks = p.set.ChunkBytes, p.set.Chunks
+		if p.chunk == "" { // what is copied is whole
+			plan.ChunkBytes = max(slices.Max(plan.SizesBytes), os.Getpagesize())
+		}
 		plan := plan.Through(perftest.Route(r))
 		if err := plan.Validate(); err != nil {
 			return usagef("%s %s: %w", plan.Operation, plan.Measure, err)
@@ -137,7 +151,9 @@ func (p *planFlags) byRoutes(plan perftest.Plan) error {
 
 // needsDevice says whether any of the routes takes an RDMA device.
 func (p *planFlags) needsDevice() bool {
-	return slices.ContainsFunc(p.routes, func(r string) bool { return r != string(perftest.RouteTCP) })
+	return slices.ContainsFunc(p.routes, func(r string) bool {
+		return r != string(perftest.RouteTCP) && r != string(perftest.RouteCopy)
+	})
 }
 
 // place is where this end measures: the device that was named, or the first that
@@ -145,7 +161,7 @@ func (p *planFlags) needsDevice() bool {
 func (p *planFlags) place(ctx context.Context) (perftest.Local, error) {
 	l := p.Local
 	if l.Device == "" && !p.needsDevice() {
-		return l, nil
+		return l, p.chooseMemory(ctx, &l)
 	}
 	name := l.Device
 	if name != "" && p.portGiven {
@@ -157,10 +173,14 @@ func (p *planFlags) place(ctx context.Context) (perftest.Local, error) {
 		return l, deviceError(err)
 	}
 	l.Device, l.Port = found.Device, found.Port
-	if err := perf.memory(ctx, &l, p.Memory); err != nil {
-		return l, deviceError(fmt.Errorf("--mem: %w", err))
+	return l, p.chooseMemory(ctx, &l)
+}
+
+func (p *planFlags) chooseMemory(ctx context.Context, l *perftest.Local) error {
+	if err := perf.memory(ctx, l, p.Memory); err != nil {
+		return deviceError(fmt.Errorf("--mem: %w", err))
 	}
-	return l, nil
+	return nil
 }
 
 // deviceError says what an error of perf.device is to who started the command.

@@ -25,11 +25,11 @@ type sourceOptions struct {
 	Root    string
 	From    string
 	Timeout time.Duration
+	MST     bool // also ask mstconfig on a live machine
 	record  bool // remember what is read, for check --record
 	// Probe registers memory of idle GPUs with RDMA devices; Force, of all GPUs.
 	Probe, Force bool
 
-	measures bool     // check --perf, which --force is for, too
 	measured measured // what a recording holds of measurements
 }
 
@@ -47,11 +47,16 @@ func addSourceFlags(cmd *cobra.Command, o *sourceOptions) {
 	must(cmd.MarkFlagDirname("root"))
 }
 
-// addProbeFlags adds what makes a command disturb the GPUs.
-func addProbeFlags(cmd *cobra.Command, o *sourceOptions) {
+// addProbeFlags adds what makes a command disturb the GPUs; inUse says what
+// --force takes.
+func addProbeFlags(cmd *cobra.Command, o *sourceOptions, inUse string) {
 	f := cmd.Flags()
 	f.BoolVar(&o.Probe, "probe", false, "also register memory of each idle GPU with each RDMA device, without traffic: a CUDA context on each, 0.5 GB for a moment")
-	f.BoolVar(&o.Force, "force", false, "with --probe, take GPUs that are in use, too")
+	f.BoolVar(&o.Force, "force", false, inUse)
+}
+
+func addMSTFlag(cmd *cobra.Command, o *sourceOptions) {
+	cmd.Flags().BoolVar(&o.MST, "mst", false, "also ask mstconfig, where it is installed, for the non-volatile settings of NVIDIA's NICs; takes a second a NIC")
 }
 
 func (o *sourceOptions) validate(cmd *cobra.Command) error {
@@ -67,8 +72,8 @@ func (o *sourceOptions) validate(cmd *cobra.Command) error {
 	if o.Probe && given > 0 {
 		return usagef("--probe registers memory on this node: it does not go with --example, --root or --from")
 	}
-	if o.Force && !o.Probe && !o.measures {
-		return usagef("--force is for --probe: it takes GPUs that are in use, too")
+	if o.Force && !o.Probe {
+		return usagef("--force: %s", cmd.Flags().Lookup("force").Usage)
 	}
 	if o.Probe && !cmd.Flags().Changed("timeout") {
 		o.Timeout = probeTimeout
@@ -173,6 +178,9 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 		want.Probe = collect.ProbeForced
 	case o.Probe:
 		want.Probe = collect.ProbeIdle
+	}
+	if src.live {
+		want.NeedMST = o.MST
 	}
 	want.Origin, want.CollectedAt, want.Timeout = src.origin, src.collectedAt, o.Timeout
 	// A test double knows of GPUs that the PCI tree has not.

@@ -35,12 +35,13 @@ var mayImport = map[string][]string{
 
 	"internal/collect": append([]string{"topo"}, facts...),
 
-	"internal/mem":    {},
-	"rdma/verbs":      append([]string{"perftest"}, facts...),
-	"internal/nvml":   facts,
-	"internal/cuda":   facts,
-	"internal/netif":  facts,
-	"internal/worker": append([]string{"perftest", "topo", "rdma/verbs", "internal/mem", "internal/nvml", "internal/cuda", "internal/netif"}, facts...),
+	"internal/mem":     {},
+	"internal/gdrcopy": facts,
+	"rdma/verbs":       append([]string{"perftest"}, facts...),
+	"internal/nvml":    facts,
+	"internal/cuda":    facts,
+	"internal/netif":   facts,
+	"internal/worker":  append([]string{"perftest", "topo", "rdma/verbs", "internal/mem", "internal/gdrcopy", "internal/nvml", "internal/cuda", "internal/netif"}, facts...),
 
 	"cmd/gdrcheck": append([]string{"report", "checks", "perftest", "topo", "internal/collect", "internal/worker"}, facts...),
 
@@ -56,7 +57,7 @@ var mayImport = map[string][]string{
 }
 
 // cgoAllowed are the packages that may contain C, and the module that may.
-var cgoAllowed = []string{"internal/worker", "rdma/verbs", "internal/mem", "internal/nvml", "internal/cuda"}
+var cgoAllowed = []string{"internal/worker", "rdma/verbs", "internal/mem", "internal/gdrcopy", "internal/nvml", "internal/cuda"}
 
 const cgoModule = "github.com/NVIDIA/go-nvml"
 

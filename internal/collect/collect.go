@@ -33,6 +33,7 @@ type Options struct {
 	Config       pci.ConfigScope // whose configuration space is read
 	NeedCUDA     bool            // CUDA's attributes; cuInit takes a quarter of a second
 	NeedCounters bool            // counters of RDMA ports
+	NeedMST      bool            // mstconfig, which takes a second a NIC
 	NeedModules  bool            // what transceivers say of themselves
 	NeedLimits   bool            // this process's limits and capabilities
 	NeedSymbols  bool            // whether the kernel has a function; where it has no BTF, 100 ms
@@ -50,7 +51,7 @@ type Options struct {
 
 // All is what a check needs: everything.
 func All() Options {
-	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedLog: true, NeedVerbs: true, NeedQoS: true, NeedModules: true}
+	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedLog: true, NeedVerbs: true, NeedQoS: true, NeedModules: true, NeedMST: true}
 }
 
 // Topology is what the topology command needs, in the time that it should take.
@@ -108,7 +109,7 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 		})
 		if opt.NeedQoS && rdmaErr == nil { // without RDMA there are no ports
 			m.QoS, qosErr = part(ctx, opt.lost, "qos", func() qos.Facts {
-				return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters, Modules: opt.NeedModules})
+				return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters, Modules: opt.NeedModules, MST: opt.NeedMST})
 			})
 		}
 	})
@@ -130,6 +131,19 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 		})
 		if err != nil {
 			m.Problems = append(m.Problems, topo.Problem{Part: "registration", Reason: err.Error()})
+		}
+	}
+	if opt.Probe != ProbeNone {
+		known := *m
+		var copies []fact.Value[gpu.GDRCopyProbe]
+		copies, err = part(ctx, opt.lost, "gdrcopy", func() []fact.Value[gpu.GDRCopyProbe] {
+			return gdrcopies(asking, s, &known, opt.Probe)
+		})
+		if err != nil {
+			m.Problems = append(m.Problems, topo.Problem{Part: "gdrcopy", Reason: err.Error()})
+		}
+		for i := range copies {
+			m.GPU.GPUs[i].GDRCopy = copies[i]
 		}
 	}
 	m.Simulated = s.simulated()

@@ -29,10 +29,11 @@ const (
 	ibDir  = "/sys/class/infiniband/mlx5_0"
 )
 
-// node is a machine with a GPU and a NIC, and with a library behind NVML.
-func node(t *testing.T) *facttest.Source {
+// node is a machine with a GPU and a NIC, and with a library behind NVML; more
+// are empty files that it has, too.
+func node(t *testing.T, more ...string) *facttest.Source {
 	t.Helper()
-	src := facttest.Tree(t, map[string]string{
+	files := map[string]string{
 		gpuDir + "/vendor": "0x10de\n", gpuDir + "/device": "0x2335\n", gpuDir + "/class": "0x030200\n", gpuDir + "/config": "",
 		gpuDir + "/uevent": "PCI_CLASS=30200\nPCI_ID=10DE:2335\nPCI_SUBSYS_ID=10DE:18BE\nPCI_SLOT_NAME=0000:01:00.0\n",
 		nicDir + "/vendor": "0x15b3\n", nicDir + "/device": "0x1021\n", nicDir + "/class": "0x020700\n", nicDir + "/config": "",
@@ -41,7 +42,11 @@ func node(t *testing.T) *facttest.Source {
 		ibDir + "/fw_ver":  "28.39.1002\n", ibDir + "/node_type": "1: CA\n",
 		"/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.1.2  Release Build\n",
 		"/proc/cmdline":               "quiet\n",
-	})
+	}
+	for _, name := range more {
+		files[name] = ""
+	}
+	src := facttest.Tree(t, files)
 	src.Answers[fact.AskNVML] = []fact.Record{
 		answer(t, gpu.SubjectSystem, gpu.NVMLSystem{DeviceCount: 1, DriverVersion: "580.1.2"}),
 		answer(t, "gpu0", gpu.NVMLDevice{Addr: pci.Address{Bus: 1}, Name: fact.Of("NVIDIA Test", "nvml:x")}),

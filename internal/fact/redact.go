@@ -108,7 +108,7 @@ func (r *redactor) ask(a recordedAsk) (recordedAsk, error) {
 			if a.Name == AskMeasured {
 				redact = r.measured
 			}
-			data, err := redact(rec.Data)
+			data, err := redact(a.Name, rec.Data)
 			if err != nil {
 				return out, fmt.Errorf("redact the answer to %s: %w", a.Name, err)
 			}
@@ -119,14 +119,20 @@ func (r *redactor) ask(a recordedAsk) (recordedAsk, error) {
 	return out, nil
 }
 
-// json redacts the strings of a JSON document; an escaped one would hide from
-// a search through the text.
-func (r *redactor) json(data json.RawMessage) (json.RawMessage, error) {
+// json redacts the strings of the JSON document that answers a question; an
+// escaped one would hide from a search through the text.
+func (r *redactor) json(question string, data json.RawMessage) (json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
 		return nil, err
+	}
+	switch question {
+	case AskEnviron:
+		v = jobValue("", v)
+	case AskLLDP:
+		v = r.names(v)
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

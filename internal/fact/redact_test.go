@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +47,7 @@ func identifying() *recording {
 			"/proc/self/mountinfo":                                  textFile("22 1 0:21 / / rw - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/secretlayer/diff\n23 22 0:5 / /home/jane rw - nfs4 filer.acme.example:/jane rw\n"),
 			"/proc/self/cgroup":                                     textFile("0::/docker/" + strings.Repeat("a1", 32) + "\n"),
 			"/etc/modprobe.d/rdma.conf":                             textFile("# Jane, ticket 4711\noptions ib_core netns_mode=0\n"),
+			"/etc/nccl.conf":                                        textFile("# by Jane\nNCCL_IB_TC=106\nNCCL_COMM_ID=node17:4711\nNCCL_TOPO_FILE=/data/jane/topo.xml\n"),
 			"/sys/class/dmi/id/chassis_asset_tag":                   textFile("ACME-0042\n"),
 			ib + "node_desc":                                        textFile("node17 mlx5_0\n"),
 			ib + "node_guid":                                        textFile("b83f:d203:00ab:cdef\n"),
@@ -72,8 +74,12 @@ func identifying() *recording {
 		},
 		Dirs:  map[string]recordedDir{"/sys/class/net": {Entries: []Entry{{Name: "enxb83fd2abcdef"}, {Name: "eth0"}, {Name: "lo"}}}},
 		Links: map[string]recordedLink{"/sys/class/net/enxb83fd2abcdef": {Target: "../../devices/net/enxb83fd2abcdef"}},
-		Asks: []recordedAsk{{Name: AskNVML, Records: []Record{{Subject: "gpu0", State: Known,
-			Data: json.RawMessage(`{"uuid":{"value":"GPU-6E04217E-A221-98FB-1F57-CAC610CC6B7B"},"text":"\nb8:3f:d2:ab:cd:ef","bytes":18446744073709551615}`)}}}},
+		Asks: []recordedAsk{{Name: AskEnviron, Records: []Record{{Subject: "self", State: Known,
+			Data: json.RawMessage(`{"variables":{"NCCL_IB_HCA":"^mlx5_9:1","NCCL_TOPO_FILE":"/data/jane/topo.xml","NCCL_SECRET":"node17"},"files":{"~/.nccl.conf":"NCCL_IB_TC=96\n# Jane\nNCCL_IB_ADDR_RANGE=10.1.2.3/24\n"}}`)}}},
+			{Name: AskLLDP, Args: []string{"enxb83fd2abcdef"}, Records: []Record{{Subject: "enxb83fd2abcdef", State: Known,
+				Data: json.RawMessage(`{"system":{"value":"leaf3.acme.example"},"chassis":{"value":"b8:3f:d2:ab:cd:ef"},"port":{"value":"Ethernet12"},"port_text":{"value":"node17 rail 3"}}`)}}},
+			{Name: AskNVML, Records: []Record{{Subject: "gpu0", State: Known,
+				Data: json.RawMessage(`{"uuid":{"value":"GPU-6E04217E-A221-98FB-1F57-CAC610CC6B7B"},"text":"\nb8:3f:d2:ab:cd:ef","bytes":18446744073709551615}`)}}}},
 	}
 }
 
@@ -169,6 +175,22 @@ func TestRedactKeepsStructure(t *testing.T) {
 	if m := read("/etc/modprobe.d/rdma.conf"); m != "#\noptions ib_core netns_mode=0" {
 		t.Errorf("modprobe.d %q", m)
 	}
+	if m := read("/etc/nccl.conf"); m != "NCCL_IB_TC=106" {
+		t.Errorf("nccl.conf %q", m)
+	}
+	for _, a := range doc.Asks {
+		said := string(a.Records[0].Data)
+		switch a.Name {
+		case AskEnviron:
+			if said != `{"files":{"~/.nccl.conf":"NCCL_IB_TC=96\n"},"variables":{"NCCL_IB_HCA":"^mlx5_9:1"}}` {
+				t.Errorf("environment %s", said)
+			}
+		case AskLLDP:
+			if !strings.Contains(said, `"port":{"value":"Ethernet12"}`) || a.Args[0] != a.Records[0].Subject || !strings.Contains(said, `"chassis":{"value":"02:`) {
+				t.Errorf("neighbour %s of %v", said, a.Args)
+			}
+		}
+	}
 	if d := read(ib + "node_desc"); !strings.HasSuffix(d, " mlx5_0") {
 		t.Errorf("node_desc %q", d)
 	}
@@ -215,7 +237,8 @@ func TestRedactKeepsStructure(t *testing.T) {
 	}
 	// One UUID, whatever its case; numbers keep their digits.
 	uuid := strings.Fields(read("/proc/driver/nvidia/gpus/0000:3a:00.0/information"))[2]
-	if data := string(doc.Asks[0].Records[0].Data); !strings.Contains(data, uuid) || !strings.Contains(data, `"bytes":18446744073709551615`) || !strings.Contains(data, `\n`+mac) {
+	nvml := slices.IndexFunc(doc.Asks, func(a recordedAsk) bool { return a.Name == AskNVML })
+	if data := string(doc.Asks[nvml].Records[0].Data); !strings.Contains(data, uuid) || !strings.Contains(data, `"bytes":18446744073709551615`) || !strings.Contains(data, `\n`+mac) {
 		t.Errorf("%s lacks %s or %s", data, uuid, mac)
 	}
 	vpd := doc.Served["/sys/devices/pci0000:00/0000:3a:00.0/vpd"].content()

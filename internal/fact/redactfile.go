@@ -28,6 +28,8 @@ func (r *redactor) file(name string, b []byte) []byte {
 		return []byte(r.commandLine(string(b)))
 	case strings.HasSuffix(name, "/mountinfo"), strings.HasSuffix(name, "/cgroup"):
 		return []byte(r.words(string(b), pathWords()))
+	case base == "nccl.conf", base == "ucx.conf":
+		return []byte(r.text(jobConf(string(b))))
 	case base == "node_desc":
 		return []byte(r.words(string(b), deviceWords()))
 	case base == "chassis_asset_tag":

@@ -9,7 +9,7 @@ import (
 
 // measured redacts a measurement. Its GIDs are written as package net/netip
 // writes them, and told again in sentences: no form tells those from a version.
-func (r *redactor) measured(data json.RawMessage) (json.RawMessage, error) {
+func (r *redactor) measured(question string, data json.RawMessage) (json.RawMessage, error) {
 	var v any
 	if err := json.Unmarshal(data, &v); err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (r *redactor) measured(data json.RawMessage) (json.RawMessage, error) {
 	for _, o := range originals {
 		pairs = append(pairs, o, pseudonyms[o])
 	}
-	return r.json(json.RawMessage(strings.NewReplacer(pairs...).Replace(text)))
+	return r.json(question, json.RawMessage(strings.NewReplacer(pairs...).Replace(text)))
 }
 
 // gids gives every value of a field "gid" its pseudonym, as it is written and,

@@ -37,16 +37,20 @@ type Source interface {
 // stands beside each.
 const (
 	AskFiles   = "files"   // args: paths; Data: []byte, the content (config space, VPD, counters, debugfs)
-	AskNVML    = "nvml"    // args: none or gpu.Brief; Data: gpu.NVMLSystem for subject "system", gpu.NVMLDevice for each "gpuN"
+	AskNVML    = "nvml"    // args: none, gpu.Brief or gpu.Load; Data: gpu.NVMLSystem for subject "system", gpu.NVMLDevice for each "gpuN"
 	AskCUDA    = "cuda"    // args: none; Data: gpu.CUDASystem for subject "system", gpu.CUDADevice for each "gpuN"
 	AskRDMAMap = "rdmamap" // args: RDMA device names; Data: rdma.MapEntry for each
 	// args: rdma.RegistrationAsk's text for each pair; Data: rdma.RegistrationProbe for each
 	AskRegistration = "registration"
+	AskGDRCopy      = "gdrcopy"  // args: PCI addresses of GPUs; Data: gpu.GDRCopyProbe for each
 	AskVerbs        = "verbs"    // args: RDMA device names; Data: rdma.VerbsProbe for each
 	AskGHW          = "ghw"      // args: none; Data: host.Names for subject "system"
 	AskLimits       = "limits"   // args: none; Data: host.Limits for subject "self"
 	AskSymbols      = "symbols"  // args: names of kernel functions; Data: bool for each, whether the kernel has it
 	AskKernelLog    = "kmsg"     // args: none; Data: host.KernelLog for subject "system"
+	AskEnviron      = "environ"  // args: none; Data: qos.Environ for subject "self"
+	AskLLDP         = "lldp"     // args: network interfaces; Data: qos.Neighbour for each
+	AskMST          = "mst"      // args: PCI addresses; Data: []qos.NVSetting for each
 	AskDCB          = "dcb"      // args: network interfaces; Data: qos.DCB for each
 	AskEthtool      = "ethtool"  // args: network interfaces; Data: qos.Ethtool for each
 	AskStats        = "stats"    // args: network interfaces; Data: []qos.Stat for each
@@ -56,7 +60,7 @@ const (
 )
 
 // PerSubject are the questions whose subjects are their arguments.
-var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink}
+var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskGDRCopy, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink, AskLLDP, AskMST}
 
 // Entry is one name in a directory.
 type Entry struct {

@@ -17,6 +17,10 @@ const (
 // UUID, address, BAR1, memory, affinity and NVLinks.
 const Brief = "brief"
 
+// Load is the argument of AskNVML that asks for what changes with load alone:
+// link, clocks, performance state and utilization.
+const Load = "load"
+
 const subjectGPU = "gpu"
 
 // Subject names GPU n in AskNVML and AskCUDA.

@@ -17,7 +17,8 @@ var cudaErrors = []struct {
 	LibraryError
 }{
 	{"cuMemGetHandleForAddressRange", 1, LibraryError{"the driver exports no dma-buf of this range: not whole pages, or pieces of several allocations", "export each allocation by itself"}},
-	{"cuMemGetHandleForAddressRange", 801, LibraryError{"the driver exports no dma-buf: not of this kind on this system, or not at all (proprietary kernel modules, no PCIe mapping in a guest)", "use the open GPU kernel modules, driver 515 or newer, or nvidia-peermem"}},
+	{"cuMemGetHandleForAddressRange for PCIe", 801, LibraryError{"the driver maps no dma-buf for PCIe: before CUDA 12.8, and in guests, there is no such mapping", "take the plain dma-buf (--mem cuda,dmabuf)"}},
+	{"cuMemGetHandleForAddressRange", 801, LibraryError{"the driver exports no dma-buf: not of this kind on this system, or not at all (proprietary kernel modules)", "use the open GPU kernel modules, driver 515 or newer, or nvidia-peermem"}},
 	{"cuMemCreate", 801, LibraryError{"the GPU does not give such memory to other devices (attribute 110 is 0)", "allocate with cudaMalloc; PyTorch: expandable_segments:False"}},
 	{"cuMemHostRegister", 2, LibraryError{"the memory could not be pinned", "raise the limit of locked memory (ulimit -l), or take less"}},
 	{"", 2, LibraryError{"the GPU has not enough free memory", "see who holds it: nvidia-smi; or take less (--footprint)"}},

@@ -56,6 +56,8 @@ type GPU struct {
 	CUDA fact.Value[CUDADevice]  `json:"cuda,omitzero"`
 	Proc fact.Value[Information] `json:"proc,omitzero"` // /proc/driver/nvidia/gpus/ADDR/information
 	KFD  fact.Value[KFDNode]     `json:"kfd,omitzero"`
+	// GDRCopy is tried only where GPUs may be disturbed.
+	GDRCopy fact.Value[GDRCopyProbe] `json:"gdrcopy,omitzero"`
 }
 
 // Information is /proc/driver/nvidia/gpus/ADDR/information.
@@ -109,6 +111,7 @@ type NVMLDevice struct {
 	ComputeProcesses   fact.Value[int]        `json:"compute_processes,omitzero"`
 	PerformanceState   fact.Value[int]        `json:"performance_state,omitzero"` // 0 fastest to 15
 	UtilizationPercent fact.Value[int]        `json:"utilization_percent,omitzero"`
+	Clocks             fact.Value[Clocks]     `json:"clocks,omitzero"`   // asked for with Load alone
 	Topology           fact.Value[[]NVMLPeer] `json:"topology,omitzero"` // nvmlDeviceGetTopologyCommonAncestor to the other GPUs
 }
 
@@ -116,6 +119,12 @@ type NVMLDevice struct {
 type Memory struct {
 	TotalBytes uint64 `json:"total_bytes"`
 	UsedBytes  uint64 `json:"used_bytes"`
+}
+
+// Clocks are a GPU's, now and at most, in MHz.
+type Clocks struct {
+	SMMHz    int `json:"sm_mhz"`
+	SMMaxMHz int `json:"sm_max_mhz"`
 }
 
 // MIGMode is the MIG mode in force and after the next reset.
@@ -188,4 +197,38 @@ type KFDNode struct {
 	LocalMemSize uint64 `json:"local_mem_bytes"`
 	// LargeBAR: host-visible public memory of the node covers all of it.
 	LargeBAR bool `json:"large_bar"`
+}
+
+// GDRCopyProbe answers AskGDRCopy's subject, a GPU's address: what came of pinning,
+// mapping and copying its memory by GDRCopy.
+type GDRCopyProbe struct {
+	Library string  `json:"library,omitempty"` // version of libgdrapi, "2.5"
+	Driver  string  `json:"driver,omitempty"`  // version of gdrdrv
+	PinNs   float64 `json:"pin_ns,omitempty"`
+	MapNs   float64 `json:"map_ns,omitempty"`
+	// Mapping is write-combining, cached or device; empty: an old library cannot tell.
+	Mapping string        `json:"mapping,omitempty"`
+	Sizes   []GDRCopySize `json:"sizes,omitempty"`
+	// Failed is the call that ended it; nil: none.
+	Failed *GDRCopyError `json:"failed,omitempty"`
+}
+
+// GDRCopySize is one size of copies: the mean of one by GDRCopy and by CUDA, to
+// the GPU and from it.
+type GDRCopySize struct {
+	Bytes      int     `json:"bytes"`
+	ToNs       float64 `json:"to_ns"`
+	FromNs     float64 `json:"from_ns"`
+	CUDAToNs   float64 `json:"cuda_to_ns"`
+	CUDAFromNs float64 `json:"cuda_from_ns"`
+	// What GDRCopy wrote, or read, was not what is there.
+	WrongTo   bool `json:"wrong_to,omitempty"`
+	WrongFrom bool `json:"wrong_from,omitempty"`
+}
+
+// GDRCopyError is a call that failed.
+type GDRCopyError struct {
+	Call  string `json:"call"`
+	Errno int    `json:"errno,omitempty"` // 0: an error of the GPU's library, in Text
+	Text  string `json:"text"`
 }

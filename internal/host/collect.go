@@ -32,11 +32,11 @@ func Collect(ctx context.Context, src fact.Source) Facts {
 		CharMajors:    fact.Parsed(src, "", "/proc/devices", ParseCharMajors),
 		MemoryPeers:   memoryPeers(src),
 		Container:     container(src),
-		Limits:        askOne[Limits](ctx, src, fact.AskLimits, "self"),
-		KernelLog:     fact.Unseen(askOne[KernelLog](ctx, src, fact.AskKernelLog, "system")),
+		Limits:        fact.AskOne[Limits](ctx, src, fact.AskLimits, "self"),
+		KernelLog:     fact.Unseen(fact.AskOne[KernelLog](ctx, src, fact.AskKernelLog, "system")),
 		Services:      services(src),
 		HugePages:     sysctl(src, "/proc/sys/vm/nr_hugepages"),
-		Names:         askOne[Names](ctx, src, fact.AskGHW, "system"),
+		Names:         fact.AskOne[Names](ctx, src, fact.AskGHW, "system"),
 		Root:          fact.As(caller, caller.V.UID == 0),
 		UptimeSec:     fact.Parsed(src, "", "/proc/uptime", parseUptime),
 	}
@@ -72,25 +72,6 @@ func parseUptime(s string) (float64, error) {
 		err = strconv.ErrRange
 	}
 	return n, err
-}
-
-// askOne asks a question that has one subject.
-func askOne[T any](ctx context.Context, src fact.Source, question, subject string, args ...string) fact.Value[T] {
-	recs, err := src.Ask(ctx, question, args...)
-	for _, r := range recs {
-		if r.Subject != subject {
-			continue
-		}
-		v := fact.Decode[T](r)
-		if v.Source == "" {
-			v.Source = question
-		}
-		return v
-	}
-	if err == nil {
-		err = errors.New("no answer")
-	}
-	return fact.FromError[T](err, question)
 }
 
 // first returns the first value that is Known, else the first that is not

@@ -96,7 +96,7 @@ func symbols(ctx context.Context, src fact.Source, loaded fact.Value[[]Module]) 
 	}
 	v := fact.Missing[bool](fact.NotCollected, fact.AskSymbols, "decides nothing here: asked only with nvidia and ib_core loaded and no peer memory module")
 	if has("nvidia") && has("ib_core") && !has("nvidia_peermem", "nv_peer_mem") {
-		v = askOne[bool](ctx, src, fact.AskSymbols, peerSymbol, peerSymbol)
+		v = fact.AskOne[bool](ctx, src, fact.AskSymbols, peerSymbol, peerSymbol)
 	}
 	return map[string]fact.Value[bool]{peerSymbol: v}
 }

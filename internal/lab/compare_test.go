@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gdrcheck/gdrcheck/checks"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/report"
 )
@@ -23,6 +24,7 @@ func TestCompare(t *testing.T) {
 		{"loopback", 2 * 3, map[perftest.Measure]int{perftest.Bandwidth: 3}},
 		{"latency", 2 * 3, map[perftest.Measure]int{perftest.Latency: 3}},
 		{"odd", 2, map[perftest.Measure]int{perftest.Bandwidth: 3}},
+		{"gpu", 2 * 4, map[perftest.Measure]int{perftest.Bandwidth: 2, perftest.Latency: 2}},
 		{"session", 3 * 2, map[perftest.Measure]int{perftest.Bandwidth: 2, perftest.Latency: 2}},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
@@ -38,7 +40,8 @@ func TestCompare(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range []string{"loopback.table", "latency.table"} {
+	checkDoubles(t, dir)
+	for _, name := range []string{"loopback.table", "latency.table", "gpu.table"} {
 		text := read(t, dir, name)
 		t.Logf("%s:\n%s", name, text)
 		contains(t, text, "v0")
@@ -55,6 +58,39 @@ func TestCompare(t *testing.T) {
 	}
 	if c.Sizes[0].SpeedUp[perftest.RouteStaged] <= 0 || c.Rounds != 2 {
 		t.Errorf("the other routes were not compared: %+v", c)
+	}
+}
+
+// checkDoubles looks at what was asked of GPUs that are doubles.
+func checkDoubles(t *testing.T, dir string) {
+	t.Helper()
+	for _, c := range compared(t, dir, "gpu").Comparisons {
+		if _, ok := c.Sizes[0].Routes[perftest.RouteHost]; !ok || !c.OnGPU || !c.Simulated {
+			t.Errorf("%s: %+v", c.Measure, c)
+		}
+	}
+	if c := compared(t, dir, "loopback").Comparisons[0]; c.OnGPU || !c.Simulated || !strings.Contains(c.Note, "host memory stands for a GPU's") {
+		t.Errorf("without a GPU: %+v", c)
+	}
+	copies := compared(t, dir, "copy")
+	if len(copies.Results) != 4 || !copies.Simulated {
+		t.Errorf("%d results of copies; simulated: %v", len(copies.Results), copies.Simulated)
+	}
+	for _, r := range copies.Results {
+		if !r.Good() || len(r.Steps) != 2 || (r.Initiator.Memory.Kind == "cuda") == (r.Responder.Memory.Kind == "cuda") {
+			t.Errorf("%+v", r)
+		}
+	}
+	exitStatus(t, dir, "gdrcopy", 0)
+	doc := decode[report.Check](t, dir, "gdrcopy")
+	if len(doc.Findings) != 2 {
+		t.Fatalf("%+v", doc.Findings)
+	}
+	for _, f := range doc.Findings {
+		// The double goes through the double of libcuda, and is no faster.
+		if f.Verdict != checks.Warn && f.Verdict != checks.Pass || f.Subject != "GPU0" && f.Subject != "GPU1" {
+			t.Errorf("%s: %s %s", f.Subject, f.Verdict, f.Message)
+		}
 	}
 }
 

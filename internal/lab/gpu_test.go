@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gdrcheck/gdrcheck/checks"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/report"
 )
@@ -45,6 +48,7 @@ func TestGPU(t *testing.T) {
 				if r.Plan.Polls() {
 					t.Errorf("%s %s of a GPU's memory", r.Plan.Operation, r.Plan.Measure)
 				}
+				checkFlushes(t, r)
 				for end, want := range map[*perftest.Endpoint]string{&r.Initiator: tt.from, &r.Responder: tt.to} {
 					checkBuffer(t, &end.Memory, want, tt.way, tt.fallback)
 				}
@@ -62,9 +66,68 @@ func TestGPU(t *testing.T) {
 			t.Errorf("%s: %v, want %q", file, f, words)
 		}
 	}
+	checkProbe(t, dir)
 	polled := decode[report.Perf](t, dir, "polled.json").Results[0]
-	if polled.Plan.Operation != perftest.WriteImm || len(polled.Notes) != 1 {
+	if polled.Plan.Operation != perftest.WriteImm || len(polled.Notes) != 2 {
 		t.Errorf("%s, %q", polled.Plan.Operation, polled.Notes)
+	}
+}
+
+// checkFlushes wants a flush of each GPU's memory that a latency's data arrived in.
+func checkFlushes(t *testing.T, r *perftest.Result) {
+	t.Helper()
+	want := 0
+	for i, e := range []*perftest.Endpoint{&r.Initiator, &r.Responder} {
+		if arrives := r.Plan.Operation != perftest.Read || i == 0; r.Plan.Measure == perftest.Latency && arrives && perftest.OnGPU(e.Memory.Kind) {
+			want += 2 // by a read, and by the library's call
+		}
+	}
+	for _, s := range r.Steps {
+		for _, f := range s.Flush {
+			if f.Failure != nil || f.Latency == nil {
+				t.Errorf("flush by %s: %v", f.Method, f.Failure)
+			}
+		}
+		if len(s.Flush) != want {
+			t.Errorf("%s %s: %d flushes, want %d", r.Plan.Operation, r.Plan.Measure, len(s.Flush), want)
+		}
+	}
+}
+
+// Soft-RoCE registers the memory by its address and no dma-buf, and that is no
+// GPUDirect RDMA. Whether the doubles of the GPUs are in use is not known, so
+// they are taken only where that is forced.
+func checkProbe(t *testing.T, dir string) {
+	t.Helper()
+	forced := decode[report.Check](t, dir, "probe.json")
+	if len(forced.Machine.Registrations) != 4 || !forced.Simulated {
+		t.Errorf("%d registrations, want 2 GPUs with 2 devices; simulated: %v", len(forced.Machine.Registrations), forced.Simulated)
+	}
+	for _, r := range forced.Machine.Registrations {
+		p, ok := r.Probe.Get()
+		if !ok || len(p.Ways) != 4 || p.Failed != nil {
+			t.Fatalf("%+v", r.Probe)
+		}
+		for _, w := range p.Ways {
+			if works := w.Error == nil; works != (w.Way == string(perftest.WayPeermem)) || !works && w.Error.Errno != 95 {
+				t.Errorf("%s %s: %+v", w.Memory, w.Way, w.Error)
+			}
+		}
+	}
+	for _, f := range forced.Findings {
+		if f.Verdict != checks.Info || !strings.Contains(f.Message, "software RDMA") || !strings.Contains(f.Message, "no dma-buf registration") {
+			t.Errorf("%s: %s %q", f.Subject, f.Verdict, f.Message)
+		}
+	}
+	idle := decode[report.Check](t, dir, "idle.json")
+	for _, f := range idle.Findings {
+		if f.Verdict != checks.Unknown || !strings.Contains(f.Message, "in use is not known") {
+			t.Errorf("%s: %s %q", f.Subject, f.Verdict, f.Message)
+		}
+	}
+	again := decode[report.Check](t, dir, "again.json")
+	if diff := cmp.Diff(idle.Findings, again.Findings); diff != "" || len(again.Findings) != 4 {
+		t.Errorf("the recording: %d findings %s", len(again.Findings), diff)
 	}
 }
 

@@ -24,16 +24,19 @@ var initScript []byte
 // programs are the guest's, beside busybox's applets: what gdrcheck's answers
 // are compared with, and what prepares the node.
 var programs = []string{
-	"ip", "rdma", "setpci", "lspci", "lstopo-no-graphics", "ibv_devinfo",
+	"ip", "rdma", "dcb", "devlink", "ethtool", "setpci", "lspci", "lstopo-no-graphics", "ibv_devinfo",
 	"setpriv", "mkfs.ext4", "fsfreeze", "modprobe",
 	"ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat",
 }
 
 // modules are loaded at boot, in this order.
 var modules = []string{
-	"virtio_pci", "9pnet_virtio", "9p", "e1000e", "crc32_generic", "crc32c_generic",
+	"virtio_pci", "9pnet_virtio", "9p", "virtio_net", "e1000e", "crc32_generic", "crc32c_generic",
 	"rdma_rxe", "ib_umad", "rdma_ucm", "veth", "loop", "ext4",
 }
+
+// spareModules are there for a script to load.
+var spareModules = []string{"8021q", "bonding"}
 
 // kernel is an unpacked kernel package.
 type kernel struct {
@@ -190,7 +193,7 @@ func moduleFiles(ctx context.Context, k kernel) ([]string, error) {
 		return nil, err
 	}
 	var files []string
-	for _, name := range modules {
+	for _, name := range slices.Concat(modules, spareModules) {
 		out, err := output(exec.CommandContext(ctx, modprobe, "-d", k.dir, "-S", k.version, "--show-depends", name))
 		if err != nil {
 			continue // built in or gone in another kernel; the guest says so where it matters
@@ -220,7 +223,7 @@ func depmod(ctx context.Context, base, version string) error {
 // contentKey names the content by what the files are, without reading them all.
 func contentKey(files map[string]string, k kernel) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, k.version, modules)
+	fmt.Fprintln(h, k.version, modules, spareModules)
 	h.Write(initScript)
 	for _, name := range sortedKeys(files) {
 		st, err := os.Stat(files[name])

@@ -29,32 +29,13 @@ const bootLimit = 15 * time.Minute
 // and returns the directory of what the guest wrote.
 func boot(t *testing.T, g Guest) string {
 	t.Helper()
+	g.Share = newShare(t, "")
 	return bootFor(t, bootLimit, g)[0]
 }
 
-// bootFor boots guests at the same time.
+// bootFor boots guests at the same time, each with a share of its own.
 func bootFor(t *testing.T, limit time.Duration, guests ...Guest) (dirs []string) {
 	t.Helper()
-	if os.Getenv("GDRCHECK_LAB") != "1" {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("CI must boot the virtual node: set GDRCHECK_LAB=1, as make test does")
-		}
-		t.Skip("boots a virtual node: run make lab")
-	}
-	base := filepath.Join("../../.cache/lab", strings.ReplaceAll(t.Name(), "/", "-"))
-	if err := os.RemoveAll(base); err != nil {
-		t.Fatal(err)
-	}
-	for i := range guests {
-		// Not t.TempDir, so that a failed run can be looked into.
-		share := base
-		if len(guests) > 1 {
-			share = filepath.Join(base, strconv.Itoa(i))
-		}
-		guests[i].Share = share
-		fillShare(t, share)
-		dirs = append(dirs, filepath.Join(share, "out"))
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	start := time.Now()
@@ -63,12 +44,32 @@ func bootFor(t *testing.T, limit time.Duration, guests ...Guest) (dirs []string)
 		if err != nil || res.ExitStatus != 0 {
 			t.Errorf("guest %d: exit status %d; console:\n%s", i, res.ExitStatus, res.Console)
 		}
+		dirs = append(dirs, filepath.Join(guests[i].Share, "out"))
 	}
 	if err != nil || t.Failed() {
 		t.Fatalf("no more is looked at: %v", err)
 	}
 	t.Logf("booted for %.1f s", time.Since(start).Seconds())
 	return dirs
+}
+
+// newShare makes a share that holds the program and the double, or skips the
+// test where no guest is to be booted. A test with several guests names each.
+func newShare(t *testing.T, guest string) string {
+	t.Helper()
+	if os.Getenv("GDRCHECK_LAB") != "1" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("CI must boot the virtual node: set GDRCHECK_LAB=1, as make test does")
+		}
+		t.Skip("boots a virtual node: run make lab")
+	}
+	// Not t.TempDir, so that a failed run can be looked into.
+	share := filepath.Join("../../.cache/lab", strings.ReplaceAll(t.Name(), "/", "-"), guest)
+	if err := os.RemoveAll(share); err != nil {
+		t.Fatal(err)
+	}
+	fillShare(t, share)
+	return share
 }
 
 func fillShare(t *testing.T, share string) {
@@ -83,7 +84,7 @@ func fillShare(t *testing.T, share string) {
 	if err := os.WriteFile(filepath.Join(share, "gdrcheck"), program, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, source := range map[string]string{"libnvml-stub.so": "testdata/nvml_stub.c", "libcuda-stub.so": "../mem/testdata/libcuda.c"} {
+	for name, source := range map[string]string{"libnvml-stub.so": "testdata/nvml_stub.c", "libcuda-stub.so": "../mem/testdata/libcuda.c", "libgdrapi-stub.so": "../gdrcopy/testdata/libgdrapi.c"} {
 		stub := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-w", "-o", filepath.Join(share, name), source)
 		if out, err := stub.CombinedOutput(); err != nil {
 			t.Fatalf("cc: %v\n%s", err, out)

@@ -313,14 +313,15 @@ static int cuda_out(struct gdr_mem *m, void *to, size_t from, size_t bytes)
 
 static int cuda_export(struct gdr_mem *m, int pcie, int *fd, uint64_t *offset, const char **call)
 {
-	*call = "cuMemGetHandleForAddressRange";
+	const char *name = pcie ? "cuMemGetHandleForAddressRange for PCIe" : "cuMemGetHandleForAddressRange";
+
+	*call = name;
 	if (!cu.export)
 		return ENOSYS;
 	TRY("cuCtxSetCurrent", enter(m));
 	*fd = -1;
 	*offset = 0;
-	TRY("cuMemGetHandleForAddressRange",
-	    cu.export(fd, (device_ptr)(size_t)m->addr, m->bytes, HANDLE_DMA_BUF_FD, pcie ? RANGE_PCIE : 0));
+	TRY(name, cu.export(fd, (device_ptr)(size_t)m->addr, m->bytes, HANDLE_DMA_BUF_FD, pcie ? RANGE_PCIE : 0));
 	return *fd < 0 ? EBADF : 0;
 }
 

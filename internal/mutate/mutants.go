@@ -269,6 +269,7 @@ func (m *mutator) binary(n *ast.BinaryExpr) {
 		m.wrap(n.Y, "((", ")"+not+")")
 		m.condition(n.X)
 		m.condition(n.Y)
+	default:
 	}
 }
 

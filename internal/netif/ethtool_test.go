@@ -35,8 +35,7 @@ func realKernel(t testing.TB) kernel {
 		m.Header.Sequence, m.Header.PID, m.Header.Length = 0, 0, 0
 		m.Header.Flags &^= netlink.Acknowledge
 		out, err := conn.Execute(m)
-		var no syscall.Errno
-		if errors.As(err, &no) {
+		if no, ok := errors.AsType[syscall.Errno](err); ok {
 			return nil, no
 		}
 		if err != nil {

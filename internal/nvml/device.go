@@ -13,10 +13,10 @@ import (
 	"github.com/gdrcheck/gdrcheck/pci"
 )
 
-// Device asks all of one GPU, cheapest and most needed first; brief keeps to
-// what a topology needs. part is told what is known before the rest is asked,
+// Device asks all of one GPU, cheapest and most needed first; scope keeps to what a
+// topology needs (gpu.Brief), or to what changes with load (gpu.Load). part is told what is known before the rest is asked,
 // so that a GPU that then hangs is known by its address.
-func (l *Library) Device(index int, brief bool, part func(any)) fact.Value[gpu.NVMLDevice] {
+func (l *Library) Device(index int, scope string, part func(any)) fact.Value[gpu.NVMLDevice] {
 	handle := ask(l, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) {
 		return l.api.DeviceGetHandleByIndex(index)
 	})
@@ -31,6 +31,10 @@ func (l *Library) Device(index int, brief bool, part func(any)) fact.Value[gpu.N
 	}
 	d.Addr = addr.V
 	part(d)
+	if scope == gpu.Load {
+		g.load(&d)
+		return fact.Of(d, "nvml")
+	}
 
 	d.Name = checked(ask(l, "nvmlDeviceGetName", g.h.GetName))
 	d.UUID = checked(ask(l, "nvmlDeviceGetUUID", g.h.GetUUID))
@@ -38,7 +42,7 @@ func (l *Library) Device(index int, brief bool, part func(any)) fact.Value[gpu.N
 	d.Memory = fact.Map(ask(l, "nvmlDeviceGetMemoryInfo", g.h.GetMemoryInfo), memory)
 	part(d)
 	d.NVLinks = g.nvLinks()
-	if brief {
+	if scope == gpu.Brief {
 		return fact.Of(d, "nvml")
 	}
 	d.CPUAffinity = g.cpuAffinity() // 11 ms on an H200; the kernel tells the same of the function
@@ -86,6 +90,22 @@ func (g *device) health(d *gpu.NVMLDevice) {
 	})
 	d.ComputeProcesses = fact.Map(ask(g.l, "nvmlDeviceGetComputeRunningProcesses", g.h.GetComputeRunningProcesses),
 		func(p []nvml.ProcessInfo) (int, error) { return len(p), nil })
+	g.busy(d)
+}
+
+// load fills in what changes with load.
+func (g *device) load(d *gpu.NVMLDevice) {
+	d.Link = g.link()
+	g.busy(d)
+	const fn = "nvmlDeviceGetClockInfo"
+	now := ask(g.l, fn, func() (uint32, nvml.Return) { return g.h.GetClockInfo(nvml.CLOCK_SM) })
+	most := ask(g.l, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return g.h.GetMaxClockInfo(nvml.CLOCK_SM) })
+	d.Clocks = fact.Map(now, func(mhz uint32) (gpu.Clocks, error) {
+		return gpu.Clocks{SMMHz: int(mhz), SMMaxMHz: int(most.V)}, nil // 0: not known
+	})
+}
+
+func (g *device) busy(d *gpu.NVMLDevice) {
 	d.PerformanceState = fact.Map(ask(g.l, "nvmlDeviceGetPerformanceState", g.h.GetPerformanceState), performance)
 	d.UtilizationPercent = fact.Map(ask(g.l, "nvmlDeviceGetUtilizationRates", g.h.GetUtilizationRates),
 		func(u nvml.Utilization) (int, error) {

@@ -1,9 +1,36 @@
 package worker
 
 import (
+	"os"
+	"path/filepath"
+
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/netif"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
+
+// askEnviron answers for the worker itself, which inherits its parent's.
+func askEnviron(s *session, _ []string) {
+	s.subject("self", func() fact.Record {
+		e := qos.Environ{Variables: map[string]string{}, Files: map[string]string{}}
+		for _, name := range qos.JobVariables {
+			if value, ok := os.LookupEnv(name); ok {
+				e.Variables[name] = value
+			}
+		}
+		for _, f := range qos.UserFiles {
+			dir := os.Getenv(f.Dir)
+			if dir == "" {
+				continue
+			}
+			s.at(f.Name)
+			if b, err := fact.ReadBounded(filepath.Join(dir, f.Base)); err == nil {
+				e.Files[f.Name] = string(b)
+			}
+		}
+		return toRecord(fact.Of(e, "environment"))
+	})
+}
 
 // askDCB asks for the DCB settings of network interfaces.
 func askDCB(s *session, netdevs []string) {

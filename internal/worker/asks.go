@@ -29,6 +29,8 @@ const (
 	NVMLLibraryEnv  = "GDRCHECK_NVML_LIBRARY"
 	CUDALibraryEnv  = "GDRCHECK_CUDA_LIBRARY"
 	VerbsLibraryEnv = "GDRCHECK_VERBS_LIBRARY"
+
+	GDRCopyLibraryEnv = "GDRCHECK_GDRCOPY_LIBRARY"
 )
 
 // asks are the questions a worker answers.
@@ -39,10 +41,14 @@ var asks = map[string]func(*session, []string){
 	fact.AskRDMAMap:      askRDMAMap,
 	fact.AskVerbs:        askVerbs,
 	fact.AskRegistration: askRegistration,
+	fact.AskGDRCopy:      askGDRCopy,
 	fact.AskGHW:          askGHW,
 	fact.AskLimits:       askLimits,
 	fact.AskSymbols:      askSymbols,
 	fact.AskKernelLog:    askKernelLog,
+	fact.AskEnviron:      askEnviron,
+	fact.AskLLDP:         askLLDP,
+	fact.AskMST:          askMST,
 	fact.AskDCB:          askDCB,
 	fact.AskEthtool:      askEthtool,
 	fact.AskStats:        askStats,
@@ -71,11 +77,11 @@ func readConfig(path string) ([]byte, error) {
 	return pci.ReadConfig(f)
 }
 
-// askNVML asks the system and then each GPU. args may hold gpu.Brief.
+// askNVML asks the system and then each GPU. args may hold gpu.Brief or gpu.Load.
 func askNVML(s *session, args []string) {
 	dieOfSignals()
 	double := s.double(NVMLLibraryEnv)
-	brief := slices.Contains(args, gpu.Brief)
+	scope := strings.Join(args, "")
 	var lib *nvml.Library
 	ok := s.gate(gpu.SubjectSystem, func() fact.Record {
 		var v fact.Value[gpu.NVMLSystem]
@@ -86,7 +92,7 @@ func askNVML(s *session, args []string) {
 		return
 	}
 	s.gpus(lib.Count(), func(i int) fact.Record {
-		return toRecord(lib.Device(i, brief, s.part))
+		return toRecord(lib.Device(i, scope, s.part))
 	})
 }
 

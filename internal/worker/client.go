@@ -131,7 +131,7 @@ func (q *question) limit() time.Time {
 }
 
 func (q *question) allowed() time.Duration {
-	if q.gate || q.req.Ask == fact.AskRegistration { // the first pair of a GPU brings its driver up
+	if q.gate || q.req.Ask == fact.AskRegistration || q.req.Ask == fact.AskGDRCopy { // the first one of a GPU brings its driver up
 		return or(q.client.GateTimeout, defaultGate)
 	}
 	return or(q.client.SubjectTimeout, defaultSubject)

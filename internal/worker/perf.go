@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,9 +34,11 @@ type perfReply struct {
 	Outcome  *perftest.Outcome   `json:"outcome,omitempty"`
 	Data     *perftest.DataCheck `json:"data,omitempty"`
 	// Completed is sent while a run is under way.
-	Completed *uint64           `json:"completed,omitempty"`
-	Failure   *perftest.Failure `json:"failure,omitempty"`
-	Done      bool              `json:"done,omitempty"`
+	Completed *uint64 `json:"completed,omitempty"`
+	// At is the call of a GPU's library that takes so long.
+	At      string            `json:"at,omitempty"`
+	Failure *perftest.Failure `json:"failure,omitempty"`
+	Done    bool              `json:"done,omitempty"`
 }
 
 // Time limits of what a driver can hang in. A run has none of its own: what
@@ -51,8 +54,9 @@ const (
 // and queue pairs: killed, it leaves nothing behind. The zero value is ready.
 // It implements perftest.Engine.
 type Perf struct {
-	p    *process
-	plan perftest.Plan
+	p     *process
+	plan  perftest.Plan
+	limit time.Duration // of Open; 0: openLimit
 }
 
 var _ perftest.Engine = (*Perf)(nil)
@@ -70,7 +74,7 @@ func (e *Perf) Open(ctx context.Context, p perftest.Plan, l perftest.Local, side
 		return perftest.Endpoint{}, err
 	}
 	e.plan = p
-	r, err := e.do(ctx, perfCommand{Do: "open", Plan: &p, Local: &l, Side: side}, openLimit, nil)
+	r, err := e.do(ctx, perfCommand{Do: "open", Plan: &p, Local: &l, Side: side}, or(e.limit, openLimit), nil)
 	if err != nil {
 		return perftest.Endpoint{}, err
 	}
@@ -163,12 +167,14 @@ func (e *Perf) do(ctx context.Context, c perfCommand, limit time.Duration, tell 
 		_, _ = p.stdin.Write(append(line, '\n'))
 	}()
 	var completed uint64
+	at := c.Do
 	deadline := time.Now().Add(limit)
 	for {
 		var r perfReply
 		if err := e.p.nextInto(ctx, deadline, &r); err != nil {
-			return perfReply{}, e.lost(ctx, c, limit, err)
+			return perfReply{}, e.lost(ctx, at, limit, err)
 		}
+		at = cmp.Or(r.At, c.Do)
 		switch {
 		case r.Failure != nil:
 			return perfReply{}, r.Failure
@@ -183,9 +189,9 @@ func (e *Perf) do(ctx context.Context, c perfCommand, limit time.Duration, tell 
 	}
 }
 
-// lost says how the worker was lost. It is of no more use.
-func (e *Perf) lost(ctx context.Context, c perfCommand, limit time.Duration, err error) error {
-	f := &perftest.Failure{Call: c.Do, Cause: oneLine(err.Error())}
+// lost says how the worker was lost, and at what. It is of no more use.
+func (e *Perf) lost(ctx context.Context, at string, limit time.Duration, err error) error {
+	f := &perftest.Failure{Call: at, Cause: oneLine(err.Error())}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -69,6 +69,9 @@ func (e *perfEnd) send(r perfReply) {
 }
 
 func (e *perfEnd) answer(c perfCommand) (r perfReply, err error) {
+	if c.Do != "run" { // which tells more
+		defer e.tell(nil)()
+	}
 	if c.Do == "open" {
 		r.Endpoint, err = e.open(c)
 		return r, err
@@ -96,7 +99,7 @@ func (e *perfEnd) run(size int) (_ *perftest.Outcome, err error) {
 	if e.route == perftest.RouteTCP {
 		before = sentBytes()
 	}
-	stop := e.tell()
+	stop := e.tell(e.session.Completed)
 	e.outcome, err = e.session.Run(size)
 	stop()
 	if e.route == perftest.RouteTCP && len(e.outcome.Sent) > 0 {
@@ -176,8 +179,9 @@ func memoryFailure(err error, subject string) error {
 	return f
 }
 
-// tell sends the progress of a run until the function that it returns is called.
-func (e *perfEnd) tell() (stop func()) {
+// tell sends the progress of a run, and the call into a GPU's library that is under
+// way, until the function that it returns is called. completed is nil outside a run.
+func (e *perfEnd) tell(completed func() uint64) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -188,8 +192,14 @@ func (e *perfEnd) tell() (stop func()) {
 			case <-done:
 				return
 			case <-tick.C:
-				n := e.session.Completed()
-				e.send(perfReply{Completed: &n})
+				r := perfReply{At: mem.At()}
+				if completed != nil {
+					n := completed()
+					r.Completed = &n
+				}
+				if r != (perfReply{}) {
+					e.send(r)
+				}
 			}
 		}
 	}()

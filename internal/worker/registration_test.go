@@ -11,6 +11,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/pci"
+	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma"
 )
 
@@ -86,9 +87,9 @@ func TestRegistration(t *testing.T) {
 			"cuda-vmm data-direct mlx5dv_reg_dmabuf_mr 22", "cuda-vmm dmabuf ibv_reg_dmabuf_mr 95", "cuda-vmm peermem ibv_reg_mr 14",
 		}},
 		"no export": {map[string]string{"GDR_STUB_CUDA": "cuMemGetHandleForAddressRange:801"}, []string{
-			"cuda data-direct cuMemGetHandleForAddressRange 801 CUDA_ERROR_NOT_SUPPORTED",
+			"cuda data-direct cuMemGetHandleForAddressRange for PCIe 801 CUDA_ERROR_NOT_SUPPORTED",
 			"cuda dmabuf cuMemGetHandleForAddressRange 801 CUDA_ERROR_NOT_SUPPORTED", "cuda peermem ok",
-			"cuda-vmm data-direct cuMemGetHandleForAddressRange 801 CUDA_ERROR_NOT_SUPPORTED",
+			"cuda-vmm data-direct cuMemGetHandleForAddressRange for PCIe 801 CUDA_ERROR_NOT_SUPPORTED",
 			"cuda-vmm dmabuf cuMemGetHandleForAddressRange 801 CUDA_ERROR_NOT_SUPPORTED", "cuda-vmm peermem ok",
 		}},
 		"no VMM": {map[string]string{"GDR_STUB_CUDA": "cuMemCreate:801"}, []string{
@@ -138,5 +139,48 @@ func TestRegistrationWithout(t *testing.T) {
 	recs, err = new(Client).Ask(t.Context(), fact.AskRegistration, args...)
 	if err != nil || len(recs) != 3 || strings.Join(summary(t, recs[1]), "") != "dlopen 0  the library is not installed" {
 		t.Errorf("%+v, %v", recs, err)
+	}
+}
+
+// A measurement on a GPU says which call of its library did not return, and what
+// else its library had to say.
+func TestPerfOnGPU(t *testing.T) {
+	cuda := filepath.Join(stubDir, "cuda.so")
+	t.Setenv(VerbsLibraryEnv, provider(t))
+	t.Setenv(CUDALibraryEnv, cuda)
+	t.Setenv("GDR_STUB_CUDA_LIBRARY", cuda)
+	addr, err := pci.ParseAddress("0000:10:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := perftest.NewPlan(perftest.Write, perftest.Bandwidth)
+	p.FootprintBytes = 1 << 20
+	l := perftest.NewLocal("stub0")
+	l.Memory, l.GPU = perftest.MemoryCUDA, &perftest.GPU{Addr: addr}
+	for fault, tt := range map[string]struct {
+		words string
+		late  bool
+	}{
+		"":                             {"", false},
+		"cuMemAlloc_v2:hang":           {"cuMemAlloc_v2", true},
+		"cuCtxSetCurrent:hang":         {"cuCtxSetCurrent", true},
+		"cuInit:803":                   {"of different versions", false},
+		"cuDevicePrimaryCtxRetain:46":  {"another process has it", false},
+		"cuDevicePrimaryCtxRetain:304": {"a call of the operating system failed", false},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Setenv("GDR_STUB_CUDA", fault)
+			e := &Perf{limit: time.Second}
+			defer e.Close()
+			got, err := e.Open(t.Context(), p, l, perftest.Responder)
+			switch {
+			case fault == "":
+				if err != nil || got.Memory.Way != perftest.WayDMABuf || got.Memory.Double != cuda || got.Memory.GPU.Addr != addr {
+					t.Errorf("%+v, %v", got.Memory, err)
+				}
+			case err == nil || !strings.Contains(err.Error(), tt.words) || strings.Contains(err.Error(), "no answer from the driver") != tt.late:
+				t.Errorf("%v, want %q", err, tt.words)
+			}
+		})
 	}
 }

@@ -231,6 +231,21 @@ func TestNVMLBrief(t *testing.T) {
 	}
 }
 
+func TestNVMLLoad(t *testing.T) {
+	t.Setenv(NVMLLibraryEnv, filepath.Join(stubDir, "nvml.so"))
+	recs, err := new(Client).Ask(t.Context(), fact.AskNVML, gpu.Load)
+	if err != nil || len(recs) != 4 {
+		t.Fatal(recs, err)
+	}
+	d := fact.Decode[gpu.NVMLDevice](recs[2]).V
+	if d.Clocks.V != (gpu.Clocks{SMMHz: 345, SMMaxMHz: 1980}) || d.Link.V.SpeedGTPerSec != 2.5 || d.Link.V.MaxSpeedGTPerSec != 32 || d.PerformanceState.V != 8 {
+		t.Errorf("load: %+v", d)
+	}
+	if d.Name.State != fact.NotCollected || d.BAR1.State != fact.NotCollected {
+		t.Errorf("load asked too much: %+v", d)
+	}
+}
+
 // TestNVMLGarbage: what makes no sense is Failed, field by field.
 func TestNVMLGarbage(t *testing.T) {
 	t.Setenv(NVMLLibraryEnv, filepath.Join(stubDir, "nvml.so"))

@@ -32,7 +32,9 @@ type port struct {
 
 // Options says what Collect reads beyond the settings.
 type Options struct {
-	Stats   bool // ethtool -S
+	Stats bool // ethtool -S
+	// MST asks mstconfig, which takes a second a function.
+	MST     bool
 	Modules bool // what the memory of modules says: some milliseconds a port
 }
 
@@ -49,7 +51,7 @@ func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pc
 		}
 	}
 	for i := range r.Devices {
-		if a, ok := r.Devices[i].PCI.Get(); ok {
+		if a, ok := r.Devices[i].PCI.Get(); ok && !r.Devices[i].Software {
 			c.owner[a] = r.Devices[i].Name
 		}
 	}
@@ -60,11 +62,15 @@ func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pc
 		c.files.want(p.files()...)
 	}
 
+	if len(c.ports) == 0 {
+		return Facts{}
+	}
 	a := c.ask(ctx, opt)
-	var f Facts
+	f := Facts{Job: a.job}
 	for _, p := range c.ports {
 		p.setDCB(a.dcb, &c.files)
 		p.setAnswers(&a)
+		p.setNVConfig(&a)
 		p.setECN(&c.files)
 		p.setToS(&c.files)
 		c.setLAG(p)
@@ -80,15 +86,19 @@ type answers struct {
 	stats   map[string]fact.Value[[]Stat]
 	devlink map[string]Devlink
 	modules map[string]Module
+	lldp    map[string]Neighbour
+	mst     map[string]fact.Value[[]NVSetting]
+	job     fact.Value[[]Setting]
 }
 
 // ask puts all questions side by side: each has a worker of its own.
 func (c *collector) ask(ctx context.Context, opt Options) answers {
 	var a answers
-	var wg sync.WaitGroup
+	var side sideBySide
 	netdevs := c.subjects(func(p *port) string { return p.NetDev })
-	wg.Go(func() { c.files.ask(ctx, c.src) })
-	wg.Go(func() {
+	side.Go(func() { c.files.ask(ctx, c.src) })
+	side.Go(func() { a.job = readJob(ctx, c.src) })
+	side.Go(func() {
 		ethernet := c.subjects(func(p *port) string {
 			if p.transport == rdma.InfiniBand {
 				return ""
@@ -97,20 +107,52 @@ func (c *collector) ask(ctx context.Context, opt Options) answers {
 		})
 		a.dcb = askAll[DCB](ctx, c.src, fact.AskDCB, ethernet)
 	})
-	wg.Go(func() { a.ethtool = askAll[Ethtool](ctx, c.src, fact.AskEthtool, netdevs) })
-	wg.Go(func() {
+	side.Go(func() { a.ethtool = askAll[Ethtool](ctx, c.src, fact.AskEthtool, netdevs) })
+	side.Go(func() {
 		if opt.Stats {
-			a.stats = askValues[[]Stat](ctx, c.src, fact.AskStats, netdevs)
+			a.stats = fact.AskEach[[]Stat](ctx, c.src, fact.AskStats, netdevs)
 		}
 	})
-	wg.Go(func() { a.devlink = askAll[Devlink](ctx, c.src, fact.AskDevlink, c.subjects((*port).address)) })
-	wg.Wait()
+	side.Go(func() { a.lldp = askAll[Neighbour](ctx, c.src, fact.AskLLDP, netdevs) })
+	side.Go(func() {
+		if opt.MST {
+			a.mst = fact.AskEach[[]NVSetting](ctx, c.src, fact.AskMST, c.subjects((*port).mellanox))
+		}
+	})
+	side.Go(func() { a.devlink = askAll[Devlink](ctx, c.src, fact.AskDevlink, c.subjects((*port).address)) })
+	side.Wait()
 	// Last: the kernel holds a lock while a module answers, for which all
 	// other questions would wait.
 	if opt.Modules {
 		a.modules = askAll[Module](ctx, c.src, fact.AskModules, netdevs)
 	}
 	return a
+}
+
+// sideBySide runs functions at the same time. A panic in one is raised where
+// they are waited for, since nobody could catch it otherwise.
+type sideBySide struct {
+	wg       sync.WaitGroup
+	once     sync.Once
+	panicked any
+}
+
+func (s *sideBySide) Go(f func()) {
+	s.wg.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.once.Do(func() { s.panicked = p })
+			}
+		}()
+		f()
+	})
+}
+
+func (s *sideBySide) Wait() {
+	s.wg.Wait()
+	if s.panicked != nil {
+		panic(s.panicked)
+	}
 }
 
 // subjects are the names that f gives the ports, each once, in order.
@@ -130,6 +172,14 @@ func (c *collector) subjects(f func(*port) string) []string {
 func (p *port) address() string {
 	if a, ok := p.PCI.Get(); ok {
 		return a.String()
+	}
+	return ""
+}
+
+// mellanox is the address of a function that mstconfig knows.
+func (p *port) mellanox() string {
+	if strings.HasPrefix(p.NetDriver.V, "mlx") {
+		return p.address()
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package qos
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"strconv"
@@ -319,6 +320,34 @@ func TestNotEthernet(t *testing.T) {
 	}
 }
 
+// broken panics at one question.
+type broken struct {
+	*facttest.Source
+	question string
+}
+
+func (b broken) Ask(ctx context.Context, name string, args ...string) ([]fact.Record, error) {
+	if name == b.question {
+		panic("out of order")
+	}
+	return b.Source.Ask(ctx, name, args...)
+}
+
+// A panic beside the caller comes up in the caller, who knows what to do with it.
+func TestPanicReachesCaller(t *testing.T) {
+	for _, question := range []string{fact.AskDCB, fact.AskFiles, fact.AskEnviron, fact.AskDevlink} {
+		func() {
+			defer func() {
+				if p := recover(); p != "out of order" {
+					t.Errorf("%s: recovered %v", question, p)
+				}
+			}()
+			Collect(t.Context(), broken{tree(t, "mlx5_core", nil), question}, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), nil, Options{})
+			t.Errorf("%s: no panic", question)
+		}()
+	}
+}
+
 // Every driver's file can be read, names places with marks that are known, and
 // says why there may be none.
 func TestDrivers(t *testing.T) {
@@ -341,6 +370,54 @@ func TestDrivers(t *testing.T) {
 	}
 	if driverOf("nobody").ECN.Unseen == "" {
 		t.Error("an unknown driver has no reason")
+	}
+}
+
+// What a job finds: the environment before files, the program's own file before
+// the user's and the system's.
+func TestJob(t *testing.T) {
+	environ := func(vars, files map[string]string) []fact.Record {
+		b, err := json.Marshal(Environ{Variables: vars, Files: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []fact.Record{{Subject: "self", State: fact.Known, Data: b}}
+	}
+	system := map[string]string{"/etc/nccl.conf": "NCCL_IB_TC=41\nNCCL_IB_SL=1\nNCCL_DEBUG=INFO\n", "/etc/ucx/ucx.conf": "UCX_IB_TRAFFIC_CLASS=106\n"}
+	user := map[string]string{"~/.nccl.conf": "NCCL_IB_TC=96\nNCCL_IB_GID_INDEX=3\n"}
+	own := map[string]string{"~/.nccl.conf": "NCCL_IB_GID_INDEX=3\n", "$NCCL_CONF_FILE": "NCCL_IB_TC=52\n", "~/ucx.conf": "UCX_IB_TRAFFIC_CLASS=104\n"}
+	for _, tt := range []struct {
+		name   string
+		env    []fact.Record
+		system map[string]string
+		want   string
+	}{
+		{"nothing", environ(nil, nil), nil, ""},
+		{"the system's files", environ(nil, nil), system, "NCCL_IB_SL=1 /etc/nccl.conf; NCCL_IB_TC=41 /etc/nccl.conf; UCX_IB_TRAFFIC_CLASS=106 /etc/ucx/ucx.conf"},
+		{"the user's", environ(nil, user), system, "NCCL_IB_GID_INDEX=3 ~/.nccl.conf; NCCL_IB_SL=1 /etc/nccl.conf; NCCL_IB_TC=96 ~/.nccl.conf; UCX_IB_TRAFFIC_CLASS=106 /etc/ucx/ucx.conf"},
+		{"one of its own in place of the user's", environ(nil, own), system, "NCCL_IB_SL=1 /etc/nccl.conf; NCCL_IB_TC=52 $NCCL_CONF_FILE; UCX_IB_TRAFFIC_CLASS=104 ~/ucx.conf"},
+		{"the environment", environ(map[string]string{"NCCL_IB_TC": "106"}, own), nil, "NCCL_IB_TC=106 environment; UCX_IB_TRAFFIC_CLASS=104 ~/ucx.conf"},
+		{"a tree", nil, system, "NCCL_IB_SL=1 /etc/nccl.conf; NCCL_IB_TC=41 /etc/nccl.conf; UCX_IB_TRAFFIC_CLASS=106 /etc/ucx/ucx.conf"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			src := tree(t, "mlx5_core", tt.system)
+			if tt.env != nil {
+				src.Answers[fact.AskEnviron] = tt.env
+			}
+			job := Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), nil, Options{}).Job
+			var got []string
+			for _, s := range job.V {
+				got = append(got, s.Name+"="+s.Value+" "+s.Source)
+			}
+			if strings.Join(got, "; ") != tt.want || job.State != fact.Known {
+				t.Errorf("%s: %s", job.State, strings.Join(got, "; "))
+			}
+		})
+	}
+	src := tree(t, "mlx5_core", system)
+	src.Errors = map[string]error{"/etc/nccl.conf": syscall.EACCES}
+	if job := Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), nil, Options{}).Job; job.State != fact.Denied || job.Source != "/etc/nccl.conf" {
+		t.Errorf("%+v", job)
 	}
 }
 

@@ -20,7 +20,7 @@ func TestCounterTable(t *testing.T) {
 		t.Errorf("%d of %d lines were read", len(rows), lines)
 	}
 	seen := map[string]bool{}
-	for _, line := range strings.Split(countersTSV, "\n") {
+	for line := range strings.SplitSeq(countersTSV, "\n") {
 		f := strings.Split(line, "\t")
 		if _, err := strconv.ParseUint(f[len(f)-1], 10, 64); len(f) == 5 && f[4] != "" && err != nil {
 			t.Errorf("%q: no number at its end", line)

@@ -61,29 +61,6 @@ func askAll[T any](ctx context.Context, src fact.Source, question string, subjec
 	return out
 }
 
-// askValues puts a question whose answers are single facts about every subject.
-func askValues[T any](ctx context.Context, src fact.Source, question string, subjects []string) map[string]fact.Value[T] {
-	out := make(map[string]fact.Value[T], len(subjects))
-	if len(subjects) == 0 {
-		return out
-	}
-	recs, err := src.Ask(ctx, question, subjects...)
-	for _, r := range recs {
-		v := fact.Decode[T](r)
-		v.Source = cmp.Or(v.Source, question)
-		out[r.Subject] = v
-	}
-	if err == nil {
-		err = errors.New("no answer for this device")
-	}
-	for _, s := range subjects {
-		if _, ok := out[s]; !ok {
-			out[s] = fact.FromError[T](err, question)
-		}
-	}
-	return out
-}
-
 // answered is what a record says of a struct of facts: its data and, where the
 // subject failed, the reason for what it lacks.
 func answered[T any](r fact.Record, question string) T {

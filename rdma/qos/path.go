@@ -113,7 +113,12 @@ func (p *Port) PathOf(tos int) Path {
 		return out
 	}
 	out.Lossless = fact.Map(p.DCB.PFC, func(pfc PFC) (bool, error) { return pfc.Enabled.Has(n), nil })
-	out.Buffer = fact.Map(p.DCB.Buffer, func(b Buffer) (int, error) { return b.Priority[n], nil })
+	out.Buffer = fact.Map(p.DCB.Buffer, func(b Buffer) (int, error) {
+		if n < 0 || n >= len(b.Priority) {
+			return 0, fmt.Errorf("there is no priority %d", n)
+		}
+		return b.Priority[n], nil
+	})
 	return out
 }
 
@@ -187,8 +192,8 @@ func (p *Port) ToSFor(priority int) (int, bool) {
 }
 
 // ToSOf is a DSCP as a traffic class byte whose last two bits say that the
-// packets take part in ECN (ECT(0)): 26 is 106.
+// packets take part in ECN (RFC 3168): 26 is 106.
 func ToSOf(dscp int) int {
-	const ect0 = 2
-	return dscp<<2 | ect0
+	const capable = 2
+	return dscp<<2 | capable
 }

@@ -24,7 +24,7 @@ func (f *Facts) Counters(d *rdma.Device, p *rdma.Port) []rdma.Counter {
 // and after a measurement. netdevs are the interfaces that its packets leave by.
 func ReadCounters(ctx context.Context, src fact.Source, device string, port int, netdevs []string) []rdma.Counter {
 	out := rdma.ReadCounters(ctx, src, device, port)
-	return append(out, statCounters(askValues[[]Stat](ctx, src, fact.AskStats, netdevs))...)
+	return append(out, statCounters(fact.AskEach[[]Stat](ctx, src, fact.AskStats, netdevs))...)
 }
 
 // NetDevs are the interfaces that a port's packets leave by: the legs of the

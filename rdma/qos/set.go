@@ -45,17 +45,29 @@ func (p *port) setAnswers(a *answers) {
 		Fill(&p.FEC, noNetDev)
 		Fill(&p.Pause, noNetDev)
 		Fill(&p.Module, noNetDev)
+		Fill(&p.Neighbour, noNetDev)
 		p.Stats = fact.As[[]Stat](noNetDev, nil)
 	} else {
 		e := a.ethtool[p.NetDev]
 		p.Link, p.FEC, p.Pause = e.Link, e.FEC, e.Pause
 		p.Stats, p.Module = a.stats[p.NetDev], a.modules[p.NetDev]
+		p.Neighbour = a.lldp[p.NetDev]
 	}
 	if addr := p.address(); addr != "" {
 		p.Devlink = a.devlink[addr]
 	} else {
 		Fill(&p.Devlink, fact.As(p.PCI, Devlink{}))
 	}
+}
+
+// setNVConfig takes mstconfig's answer. That nobody asked it is said in the same
+// words whether it was not wanted now or when a recording was made.
+func (p *port) setNVConfig(a *answers) {
+	v, asked := a.mst[p.mellanox()]
+	if !asked || v.State == fact.NotCollected {
+		v = fact.Missing[[]NVSetting](fact.NotCollected, "mstconfig", "asked with --mst only, of NVIDIA's NICs")
+	}
+	p.NVConfig.Settings = v
 }
 
 // trustByApps is how a driver without a trust table decides.
@@ -69,9 +81,11 @@ func trustByApps(apps []App) Trust {
 }
 
 func parseTrust(s string) (Trust, error) {
-	switch t := Trust(s); t {
-	case TrustDSCP, TrustPCP:
-		return t, nil
+	switch s {
+	case "dscp":
+		return TrustDSCP, nil
+	case "pcp":
+		return TrustPCP, nil
 	case "both":
 		return TrustBoth, nil
 	}

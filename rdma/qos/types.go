@@ -22,7 +22,7 @@ type Facts struct {
 }
 
 // Port is an RDMA port with the network interface that its packets leave by.
-// Sources are relative to NetDir, or absolute, or name a call ("netlink:IEEE_GET").
+// Sources are files by their whole names, or calls ("netlink:IEEE_GET").
 type Port struct {
 	Device string `json:"device"`           // mlx5_0
 	Number int    `json:"number"`           // of the port, from 1

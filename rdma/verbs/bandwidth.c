@@ -124,7 +124,7 @@ static ALWAYS_INLINE int bandwidth(struct gdr_session *s, const int sending, con
 			posted = s->posted;
 			if (n) {
 				count(&t, completed(s, wc, n, &sent_out), handed_over, before, now);
-				__atomic_store_n(&s->progress, s->sent.total, __ATOMIC_RELAXED);
+				s->progress = s->sent.total;
 			}
 			if (__builtin_expect(s->warming && sent_out == s->c.qps, 0)) {
 				begin(s);
@@ -144,7 +144,7 @@ static ALWAYS_INLINE int bandwidth(struct gdr_session *s, const int sending, con
 				return -1;
 			now = gdr_cycles();
 			if (m && !sending)
-				__atomic_store_n(&s->progress, arrived, __ATOMIC_RELAXED);
+				s->progress = arrived;
 		}
 		if (n || m) {
 			last = now;

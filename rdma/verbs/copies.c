@@ -67,7 +67,7 @@ static int bandwidth(struct gdr_session *s, struct copier c)
 		if (n) {
 			last = now;
 			count(&t, n, handed_over, before, now);
-			__atomic_store_n(&s->progress, through, __ATOMIC_RELAXED);
+			s->progress = through;
 		} else if (now - last > idle) {
 			return gdr_idle(s);
 		}
@@ -90,23 +90,23 @@ static int bandwidth(struct gdr_session *s, struct copier c)
 
 static int latency(struct gdr_session *s, struct copier c)
 {
-	uint64_t t = gdr_cycles(), end = NEVER, idle = gdr_cycles_of(s, s->c.idle_ns), i;
+	uint64_t idle = gdr_cycles_of(s, s->c.idle_ns), i;
+	struct pace pace = first_pace(s);
 	int last = 0;
 
 	for (i = 0; !last; i++) {
 		int rc;
 
-		t = stamp(s, i, t);
-		last = is_last(s, i, t, &end);
+		last = stamp(s, &pace, i);
 		if (start(s, &c, i))
 			return -1;
 		while (!(rc = done(s, &c, i)))
-			if (gdr_cycles() - t > idle)
+			if (gdr_cycles() - s->samples[i] > idle)
 				return gdr_idle(s);
 		if (rc < 0)
 			return -1;
 	}
-	(void)stamp(s, i, t);
+	stamp_end(s, i);
 	s->qps->posted = i;
 	return 0;
 }

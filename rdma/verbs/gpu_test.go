@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -13,13 +15,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gdrcheck/gdrcheck/internal/mem"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
+// realGPUs are PCI addresses of GPUs, one or two, that tests of this package take
+// in place of the doubles, with the machine's own libcuda. The verbs stay a double.
+var realGPUs = strings.Fields(os.Getenv("GDRCHECK_TEST_GPU"))
+
 // cudaDouble builds the test double of libcuda. Its memory crashes whoever
 // touches it by the CPU.
 var cudaDouble = sync.OnceValues(func() (string, error) {
+	if len(realGPUs) > 0 {
+		return "libcuda.so.1", nil
+	}
 	out := filepath.Join("testdata", "libcuda.so")
 	cmd := exec.Command("cc", "-shared", "-fPIC", "-O1", "-w", "-o", out, "../../internal/mem/testdata/libcuda.c")
 	if b, err := cmd.CombinedOutput(); err != nil {
@@ -40,7 +50,20 @@ func gpuLocal(t *testing.T, kind string, way perftest.Way, addr string) perftest
 	return l
 }
 
-const gpuA, gpuB = "0000:10:00.0", "0000:30:00.0"
+var gpuA, gpuB = func() (a, b string) {
+	if n := len(realGPUs); n > 0 {
+		return realGPUs[0], realGPUs[n-1]
+	}
+	return "0000:10:00.0", "0000:30:00.0"
+}()
+
+// ofDoubleOnly skips a test that tells libcuda how to fail.
+func ofDoubleOnly(t *testing.T) {
+	t.Helper()
+	if len(realGPUs) > 0 {
+		t.Skip("a real GPU does not fail as told")
+	}
+}
 
 func measureGPU(t *testing.T, p perftest.Plan, a, b perftest.Local) *perftest.Result {
 	t.Helper()
@@ -79,6 +102,10 @@ func TestGPU(t *testing.T) {
 		{host, cuda(perftest.WayDMABufPCIe, gpuA)},
 		{cuda(perftest.WayDataDirect, gpuA), host},
 	}
+	if len(realGPUs) > 0 { // which may map nothing for PCIe
+		pairs[2][1].Way, pairs[3][0].Way = perftest.WayDMABuf, perftest.WayDMABuf
+		pairs[1] = [2]perftest.Local{gpuLocal(t, perftest.MemoryCUDAVMM, perftest.WayDMABuf, gpuA), vmm}
+	}
 	all := plans()
 	for i, name := range slices.Sorted(maps.Keys(all)) {
 		p, ends := all[name], pairs[i%len(pairs)]
@@ -95,6 +122,7 @@ func TestGPU(t *testing.T) {
 			}
 			for _, s := range r.Steps {
 				checkStep(t, &p, s)
+				checkFlush(t, &p, s, ends)
 			}
 			for i, e := range []perftest.Endpoint{r.Initiator, r.Responder} {
 				if m := e.Memory; m.Kind != ends[i].Memory || m.Way != ends[i].Ways()[0] || len(m.Failed) > 0 || (m.GPU != nil) != perftest.OnGPU(m.Kind) {
@@ -102,6 +130,26 @@ func TestGPU(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// checkFlush wants both ways of each end that data arrives at in a GPU's memory.
+func checkFlush(t *testing.T, p *perftest.Plan, s perftest.Step, ends [2]perftest.Local) {
+	t.Helper()
+	want := 0
+	for i, l := range ends {
+		arrives := p.Operation != perftest.Read || i == 0
+		if p.Measure == perftest.Latency && arrives && perftest.OnGPU(l.Memory) {
+			want += 2
+		}
+	}
+	if len(s.Flush) != want {
+		t.Errorf("size %d: %d flushes, want %d", s.SizeBytes, len(s.Flush), want)
+	}
+	for _, f := range s.Flush {
+		if f.Failure != nil || f.Latency == nil || f.Latency.MinNs <= 0 {
+			t.Errorf("size %d: %+v, %v", s.SizeBytes, f, f.Failure)
+		}
 	}
 }
 
@@ -162,6 +210,9 @@ func TestWays(t *testing.T) {
 			}
 			l := gpuLocal(t, perftest.MemoryCUDA, perftest.WayAuto, gpuA)
 			l.DataDirect = tt.dataDirect
+			if tt.dataDirect {
+				ofDoubleOnly(t)
+			}
 			r := measureGPU(t, small(perftest.Write, perftest.Bandwidth, 64), l, l)
 			if tt.words != "" {
 				if r.Failure == nil || !strings.Contains(r.Failure.Error(), tt.words) {
@@ -184,6 +235,7 @@ func TestWays(t *testing.T) {
 
 // Errors of CUDA are never read as an errno, and are named.
 func TestCUDAFailures(t *testing.T) {
+	ofDoubleOnly(t)
 	for name, tt := range map[string]struct {
 		fault, call, status, words string
 		way                        perftest.Way
@@ -192,7 +244,7 @@ func TestCUDAFailures(t *testing.T) {
 		"no dma-buf":         {"cuMemGetHandleForAddressRange:801", "cuMemGetHandleForAddressRange", "CUDA_ERROR_NOT_SUPPORTED (801)", "exports no dma-buf", perftest.WayDMABuf},
 		"exclusive process":  {"cuDevicePrimaryCtxRetain:46", "cuDevicePrimaryCtxRetain", "CUDA_ERROR_DEVICE_UNAVAILABLE (46)", "another process has it", ""},
 		"GPU lost":           {"cuMemcpyHtoD_v2:719", "filling the memory", "CUDA_ERROR_LAUNCH_FAILED (719)", "lost", ""},
-		"PCIe mapping":       {"pcie-mapping:801", "cuMemGetHandleForAddressRange", "CUDA_ERROR_NOT_SUPPORTED (801)", "exports no dma-buf", perftest.WayDMABufPCIe},
+		"PCIe mapping":       {"pcie-mapping:801", "cuMemGetHandleForAddressRange for PCIe", "CUDA_ERROR_NOT_SUPPORTED (801)", "maps no dma-buf for PCIe", perftest.WayDMABufPCIe},
 		"unknown to us, too": {"cuMemAlloc_v2:4711", "cuMemAlloc_v2", "CUDA error 4711", "does not know", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,6 +255,54 @@ func TestCUDAFailures(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 		})
+	}
+}
+
+// A dma-buf holds the whole of the memory, whatever its size, and begins where the
+// address does: the double of the verbs looks at its length, and at offset and
+// address as the kernel does.
+func TestExport(t *testing.T) {
+	lib, err := provider()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cuda, err := cudaDouble()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+	t.Setenv("GDR_STUB_CUDA_LIBRARY", cuda)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r, failed := OpenRegistrar(lib, "stub0")
+	if failed != nil {
+		t.Fatalf("%+v", failed)
+	}
+	defer r.Close()
+	largest := 64 << 20
+	if len(realGPUs) > 0 {
+		largest = 8 << 30
+	}
+	for _, kind := range []string{mem.CUDA, mem.CUDAVMM} {
+		k, err := mem.Open(kind, cuda, gpuA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{64 << 10, 1 << 20, 20 << 20, 64 << 20, 1 << 30, 8 << 30} {
+			if size > largest {
+				break
+			}
+			if failed := r.Alloc(Memory{Ops: k.Ops, Device: k.Device}, size); failed != nil {
+				t.Fatalf("%s, %d bytes: %+v", kind, size, failed)
+			}
+			for _, way := range []perftest.Way{perftest.WayDMABuf, perftest.WayDMABufPCIe, perftest.WayPeermem} {
+				p := r.Try(kind, way)
+				t.Logf("%-8s %-11s %10d bytes: export %6d ns, %+v", kind, way, size, p.ExportNs, p.Error)
+				if p.Error != nil && (len(realGPUs) == 0 || way == perftest.WayDMABuf) {
+					t.Errorf("%s by %s, %d bytes: %+v", kind, way, size, p.Error)
+				}
+			}
+		}
 	}
 }
 

@@ -125,6 +125,7 @@ int gdr_session_run(struct gdr_session *s)
 		rc = gdr_repeat_end(s);
 	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t1);
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	gdr_latency_samples(s);
 	s->cpu_ns = (double)(t1.tv_sec - t0.tv_sec) * 1e9 + (double)(t1.tv_nsec - t0.tv_nsec);
 	/* The ratio of the clocks over all the time until now. */
 	s->ns_per_cycle = (double)(gdr_monotonic_ns() - s->ns0) / (double)(gdr_cycles() - s->cycles0);

@@ -8,6 +8,7 @@
 #include "session.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
+#define NEVER_INLINE __attribute__((noinline))
 #define NEVER UINT64_MAX
 
 enum {
@@ -24,6 +25,8 @@ void gdr_clear(struct gdr_window *w);
 int gdr_bandwidth(struct gdr_session *s);
 int gdr_repeat_end(struct gdr_session *s);
 int gdr_latency(struct gdr_session *s);
+/* Makes samples of the times that gdr_latency noted. */
+void gdr_latency_samples(struct gdr_session *s);
 
 struct sleeper {
 	int armed;
@@ -60,7 +63,7 @@ static ALWAYS_INLINE int post_recv(struct gdr_session *s, struct gdr_qp *q)
 	struct ibv_recv_wr *bad;
 	int rc;
 
-	q->recv_sge.addr = (uint64_t)(uintptr_t)s->mem.addr + s->dst + (uint64_t)(q - s->qps) * s->span + q->recv_off;
+	q->recv_sge.addr = q->target + q->recv_off;
 	advance(s, &q->recv_off);
 	rc = ibv_post_recv(q->qp, &q->recv, &bad);
 	return __builtin_expect(rc, 0) ? gdr_post_failed(s, "ibv_post_recv", q, rc) : 0;
@@ -109,23 +112,38 @@ static ALWAYS_INLINE int post(struct gdr_session *s, struct gdr_qp *q, uint32_t 
 	return __builtin_expect(rc, 0) ? gdr_post_failed(s, "ibv_post_send", q, rc) : 0;
 }
 
-/* Notes when message i is posted; the time since the one before is a sample. */
-static ALWAYS_INLINE uint64_t stamp(struct gdr_session *s, uint64_t i, uint64_t prev)
-{
-	uint64_t t = gdr_cycles();
+/* The initiator's times. It notes each post's, and samples are made of them at the end. */
+struct pace {
+	uint64_t turn; /* the message at which the warm-up is through, and then the last one */
+	uint64_t end;  /* of a test by time, which begins when the warm-up is through */
+};
 
-	if (i > s->step.warm_up)
-		s->samples[s->samples_n++] = t - prev;
-	__atomic_store_n(&s->progress, i, __ATOMIC_RELAXED);
-	return t;
+static inline struct pace first_pace(const struct gdr_session *s) { return (struct pace){ .turn = s->step.warm_up, .end = NEVER }; }
+
+/* Called when message i is to be posted. 1: it is the last one. */
+static ALWAYS_INLINE int stamp(struct gdr_session *s, struct pace *p, uint64_t i)
+{
+	uint64_t now = gdr_cycles();
+
+	s->samples[i] = now;
+	s->progress = i;
+	if (__builtin_expect(i < p->turn && now < p->end, 1))
+		return 0;
+	if (i == s->step.warm_up) {
+		uint64_t last = s->qps->goal - 1, most = s->samples_cap - 2;
+
+		p->turn = last < most ? last : most;
+		if (s->step.duration_ns)
+			p->end = now + gdr_cycles_of(s, s->step.duration_ns);
+	}
+	return i >= p->turn || now >= p->end;
 }
 
-/* The time of a test by duration begins when the warm-up is over. */
-static ALWAYS_INLINE int is_last(const struct gdr_session *s, uint64_t i, uint64_t now, uint64_t *end)
+/* Called last: messages is how many were posted. */
+static inline void stamp_end(struct gdr_session *s, uint64_t messages)
 {
-	if (__builtin_expect(i == s->step.warm_up, 0) && s->step.duration_ns)
-		*end = now + gdr_cycles_of(s, s->step.duration_ns);
-	return i + 1 == s->qps[0].goal || now >= *end || s->samples_n + 2 >= s->samples_cap;
+	s->samples[messages] = gdr_cycles();
+	s->samples_n = messages - s->step.warm_up;
 }
 
 #endif

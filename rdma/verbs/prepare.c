@@ -41,6 +41,10 @@ static void prepare_qp(struct gdr_session *s, struct gdr_qp *q)
 		wr->imm_data = 0;
 		wr->next = i + 1 < s->c.post_list ? wr + 1 : NULL;
 		wr->send_flags = s->step.size <= s->max_inline && s->c.op != GDR_READ && s->mem.ops->cpu_access ? IBV_SEND_INLINE : 0;
+		if (s->c.latency) { /* bandwidth's loop decides which ones are */
+			wr->send_flags |= IBV_SEND_SIGNALED;
+			wr->wr_id = 0;
+		}
 		q->sge[i].addr = q->local;
 		q->sge[i].length = (uint32_t)s->step.size;
 		if (s->c.op != GDR_SEND) {
@@ -52,6 +56,7 @@ static void prepare_qp(struct gdr_session *s, struct gdr_qp *q)
 			wr->wr.ud.remote_qkey = GDR_QKEY;
 		}
 	}
+	q->target = own + s->dst + at;
 	q->recv.wr_id = (uint64_t)(q - s->qps);
 	q->recv.num_sge = s->c.op == GDR_SEND;
 	q->recv_sge.length = (uint32_t)(s->step.size + (s->c.ud ? GDR_GRH : 0));
@@ -59,10 +64,13 @@ static void prepare_qp(struct gdr_session *s, struct gdr_qp *q)
 
 static int post_receives(struct gdr_session *s)
 {
-	uint32_t i, k;
+	uint32_t i, k, n = s->c.recv_depth;
 
+	/* The one that a latency test posts behind its first message. */
+	if (s->c.latency && s->c.initiator && n > 1)
+		n--;
 	for (i = 0; i < s->c.qps; i++)
-		for (k = 0; k < s->c.recv_depth; k++)
+		for (k = 0; k < n; k++)
 			if (post_recv(s, &s->qps[i]))
 				return -1;
 	return 0;
@@ -77,7 +85,7 @@ static int make_room(struct gdr_session *s)
 	if (s->c.latency && (s->c.initiator || s->c.route == GDR_COPY)) {
 		if (n > MOST)
 			n = MOST;
-		n += 3; /* is_last looks ahead */
+		n += s->step.warm_up + 2; /* a time more than messages, and one to spare */
 		if (n > s->samples_cap) {
 			free(s->samples);
 			s->samples = malloc(n * sizeof(*s->samples));
@@ -129,7 +137,7 @@ int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step)
 	s->warming = 0;
 	s->samples_n = 0;
 	s->last_mark = 0;
-	__atomic_store_n(&s->progress, 0, __ATOMIC_RELAXED);
+	s->progress = 0;
 	rc = s->c.route == GDR_DIRECT ? prepare_qps(s) : gdr_staging_prepare(s);
 	s->used = 1;
 	return rc;

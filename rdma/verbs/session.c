@@ -102,7 +102,7 @@ static int access_of(const struct gdr_config *c)
 
 	if (c->op == GDR_WRITE || c->op == GDR_WRITE_IMM)
 		access |= IBV_ACCESS_REMOTE_WRITE;
-	if (c->op == GDR_READ)
+	if (c->op == GDR_READ || c->flush)
 		access |= IBV_ACCESS_REMOTE_READ;
 	/* A test that polls memory must not see a message's end before its start. */
 	if (c->relaxed_ordering && !(c->op == GDR_WRITE && c->latency))
@@ -214,11 +214,13 @@ static int to_init(struct gdr_session *s, struct gdr_qp *q)
 
 enum { PSN_MASK = 0xffffff };
 
+int gdr_new_qp(struct gdr_session *s, struct gdr_qp *q) { return create_qp(s, q) || to_init(s, q) ? -1 : 0; }
+
 static int make_qp(struct gdr_session *s, struct gdr_qp *q)
 {
 	uint32_t i;
 
-	if (create_qp(s, q) || to_init(s, q))
+	if (gdr_new_qp(s, q))
 		return -1;
 	if (getrandom(&q->psn, sizeof(q->psn), 0) != sizeof(q->psn))
 		q->psn = q->qp->qp_num * 2654435761u;
@@ -286,7 +288,7 @@ static struct ibv_ah_attr path_to(const struct gdr_session *s)
 	return ah;
 }
 
-static int connect_rc(struct gdr_session *s, struct gdr_qp *q)
+int gdr_connect_rc(struct gdr_session *s, struct gdr_qp *q)
 {
 	enum { RNR_TIMER = 12 }; /* 0.64 ms: as perftest */
 	int reads = s->device.max_qp_init_rd_atom, rc;
@@ -339,7 +341,7 @@ static int connect_all(struct gdr_session *s)
 	uint32_t i;
 
 	for (i = 0; i < s->c.qps; i++)
-		if (s->c.ud ? connect_ud(s, &s->qps[i]) : connect_rc(s, &s->qps[i]))
+		if (s->c.ud ? connect_ud(s, &s->qps[i]) : gdr_connect_rc(s, &s->qps[i]))
 			return -1;
 	return 0;
 }
@@ -422,6 +424,6 @@ void gdr_session_close(struct gdr_session *s)
 	free(s);
 }
 
-uint64_t gdr_session_progress(struct gdr_session *s) { return __atomic_load_n(&s->progress, __ATOMIC_RELAXED); }
+uint64_t gdr_session_progress(struct gdr_session *s) { return s->progress; }
 
 int gdr_session_node(const struct gdr_session *s) { return s->mem.ops->node ? s->mem.ops->node(&s->mem) : -1; }

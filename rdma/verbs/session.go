@@ -179,7 +179,7 @@ func (s *Session) config(gid, device int, ways []perftest.Way) C.struct_gdr_conf
 		qps:              C.uint32_t(p.QPs), depth: C.uint32_t(p.Depth), recv_depth: C.uint32_t(p.RecvDepth),
 		post_list: C.uint32_t(p.PostList), inline_bytes: C.uint32_t(min(p.InlineBytes, slices.Max(p.SizesBytes))),
 		max_size: C.uint64_t(slices.Max(p.SizesBytes)), footprint: C.uint64_t(p.FootprintBytes), seed: C.uint64_t(p.Seed),
-		idle_ns: C.uint64_t(p.IdleNs), device: C.int(device), numa_node: C.int(s.local.NUMANode), ways_n: C.int(len(ways)),
+		idle_ns: C.uint64_t(p.IdleNs), device: C.int(device), flush: cbool(s.flushes()), numa_node: C.int(s.local.NUMANode), ways_n: C.int(len(ways)),
 		sl: C.uint8_t(p.ServiceLevel), traffic_class: C.uint8_t(p.TrafficClass), retry: C.uint8_t(p.RetryCount),
 		rnr_retry: C.uint8_t(p.RNRRetry), timeout: C.uint8_t(p.TimeoutExponent),
 		pkey_index: C.uint16_t(s.local.PKeyIndex), gid_index: C.int(gid),
@@ -315,7 +315,7 @@ func (s *Session) Prepare(size int) error {
 // Run measures the size that was prepared.
 func (s *Session) Run(size int) (perftest.Outcome, error) {
 	if C.gdr_session_run(s.s) != 0 {
-		return perftest.Outcome{}, s.failure()
+		return perftest.Outcome{}, s.brokeOff()
 	}
 	o := perftest.Outcome{LastMark: byte(s.s.last_mark), CPUNs: float64(s.s.cpu_ns)}
 	for _, q := range s.qps() {
@@ -325,10 +325,31 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 	if n := int(s.s.samples_n); n > 0 {
 		var err error
 		o.Latency, err = perftest.NewLatencyDist(s.samples(n))
-		return o, err
+		if err != nil {
+			return o, err
+		}
+	}
+	if s.flushes() {
+		o.Flush = s.flush()
+	}
+	if o.Latency != nil {
+		return o, nil
 	}
 	o.Rate = s.rate(&s.s.sent, size)
 	return o, nil
+}
+
+// brokeOff is why a run failed. To a queue pair, a cable that was pulled looks
+// like a peer that does not answer; the port knows better.
+func (s *Session) brokeOff() error {
+	f := failure(&s.s.error, s.ops, s.local.Device)
+	var port C.struct_ibv_port_attr
+	if s.s.ctx == nil || C.gdr_query_port(&s.s.v, s.s.ctx, C.uint8_t(s.local.Port), &port) != 0 || port.state >= C.IBV_PORT_ACTIVE {
+		return f
+	}
+	f.Cause = fmt.Sprintf("%s/%d is %s by now: its link went down during the run; %s", s.local.Device, s.local.Port, portState(int(port.state)), f.Cause)
+	f.Check = "cable, switch port or network interface of this end; the kernel log says when"
+	return f
 }
 
 // samples turns round trips in cycles into latencies in ns.

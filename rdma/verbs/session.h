@@ -21,6 +21,7 @@ struct gdr_config {
 	int latency, ud, initiator, bidirectional, events, relaxed_ordering;
 	uint32_t qps, depth, recv_depth, post_list, inline_bytes;
 	uint64_t max_size, footprint, seed, idle_ns;
+	int flush;  /* its flush will be measured */
 	int device; /* of the memory's kind: NUMA node, -1: any; or GPU */
 	int numa_node; /* of the slots in host memory; -1: any */
 	enum gdr_way ways[GDR_WAYS]; /* to register it, in the order to be tried */
@@ -71,7 +72,7 @@ struct gdr_qp {
 	struct ibv_sge *sge;
 	struct ibv_recv_wr recv;
 	struct ibv_sge recv_sge;
-	uint64_t local, remote; /* start of its slots */
+	uint64_t local, remote, target; /* start of its slots; target: of those it receives into */
 	uint64_t off, recv_off; /* of the next slot, within a walk */
 	uint64_t posted, completed, received;
 	uint64_t goal; /* posts after which it ends */
@@ -110,13 +111,13 @@ struct gdr_session {
 	struct gdr_window sent;
 	uint64_t posted; /* on all QPs in this step */
 	int warming;     /* the warm-up is under way */
-	uint64_t *samples; /* cycles of a round trip each */
+	uint64_t *samples; /* cycles of a round trip each; while a test runs, of each post */
 	uint64_t samples_cap, samples_n;
 	double ns_per_cycle;
 	uint64_t cycles0, ns0; /* the clocks at setup */
 	double cpu_ns;         /* of the measuring thread in the last run */
 	uint8_t last_mark;     /* of a write latency test */
-	uint64_t progress;     /* messages that are through; read by another thread */
+	volatile uint64_t progress; /* messages that are through; read by another thread */
 	int used;              /* a step was run on these QPs */
 };
 
@@ -133,6 +134,19 @@ void gdr_session_close(struct gdr_session *s);
 /* Reads a GID table entry with its type; ENODATA where the entry is empty,
  * EOPNOTSUPP where this libibverbs cannot tell the type. */
 int gdr_session_gid(struct gdr_session *s, uint32_t index, struct ibv_gid_entry *entry);
+
+/* What makes data visible to a device after it has arrived, n times, in cycles
+ * each: reads of one byte over a queue pair connected to itself, or the call of
+ * the memory's library. After a run; nothing is under way meanwhile. An error is
+ * in *e, and the session is as before. */
+int gdr_flush_read(const struct gdr_session *s, uint64_t *samples, uint32_t n, struct gdr_error *e);
+int gdr_flush_call(struct gdr_session *s, uint64_t *samples, uint32_t n, struct gdr_error *e);
+
+static inline int gdr_order(const struct gdr_mem *m) { return m->ops->order ? m->ops->order(m) : GDR_ORDER_ALL; }
+
+/* A queue pair in INIT, and its way up to the peer's. */
+int gdr_new_qp(struct gdr_session *s, struct gdr_qp *q);
+int gdr_connect_rc(struct gdr_session *s, struct gdr_qp *q);
 
 uint64_t gdr_session_progress(struct gdr_session *s);
 

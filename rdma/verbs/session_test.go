@@ -22,6 +22,9 @@ import (
 // provider builds the test double that moves data by memcpy.
 var provider = sync.OnceValues(func() (string, error) {
 	out := filepath.Join("testdata", "provider.so")
+	if len(realGPUs) > 0 {
+		return filepath.Abs(out) // such a machine may lack the headers; it was built before
+	}
 	cmd := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", out, "testdata/provider.c", "-Wl,--version-script=testdata/provider.map")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cc: %w\n%s", err, b)
@@ -253,6 +256,7 @@ func TestFailures(t *testing.T) {
 		"lost ping":       {"drop:20", small(perftest.Write, perftest.Latency, 64), "work completion", "IBV_WC_RETRY_EXC_ERR (vendor error 0x81)", 0, "no acknowledgement"},
 		"lost read":       {"drop:20", small(perftest.Read, perftest.Latency, 64), "work completion", "IBV_WC_RETRY_EXC_ERR (vendor error 0x81)", 0, "no acknowledgement"},
 		"lost send":       {"drop:20", small(perftest.Send, perftest.Bandwidth, 64), "work completion", "IBV_WC_RETRY_EXC_ERR (vendor error 0x81)", 0, "no acknowledgement"},
+		"unplugged":       {"unplug:20", small(perftest.Write, perftest.Bandwidth, 64), "waiting for a completion", "", syscall.ETIMEDOUT, "stub0/1 is PORT_DOWN by now: its link went down"},
 		"no port":         {"", small(perftest.Write, perftest.Bandwidth, 64), "ibv_query_port", "", syscall.EINVAL, "no such port"},
 		"no device":       {"", small(perftest.Write, perftest.Bandwidth, 64), "ibv_get_device_list", "", syscall.ENODEV, "lists no such device"},
 		"empty GID index": {"", small(perftest.Write, perftest.Bandwidth, 64), "ibv_query_gid", "", 0, "empty"},

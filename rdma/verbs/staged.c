@@ -132,7 +132,7 @@ static int staged_bandwidth(struct gdr_session *s)
 		started = g->started;
 		if (g->credited != credited)
 			count(&t, g->credited - credited, handed_over, before, now);
-		__atomic_store_n(&s->progress, (sending ? g->credited : g->landed) / g->pieces, __ATOMIC_RELAXED);
+		s->progress = (sending ? g->credited : g->landed) / g->pieces;
 		if (s->warming && g->credited == g->goal) {
 			begin(s);
 			gdr_clear(&s->sent);
@@ -163,7 +163,8 @@ static int staged_latency(struct gdr_session *s)
 {
 	struct gdr_staging *g = s->staging;
 	struct patience p = { .idle = gdr_cycles_of(s, s->c.idle_ns) };
-	uint64_t t = gdr_cycles(), end = NEVER, i;
+	struct pace pace = first_pace(s);
+	uint64_t i;
 	int last = 0;
 
 	for (i = 0; !last; i++) {
@@ -171,10 +172,9 @@ static int staged_latency(struct gdr_session *s)
 			if (await_landed(s, &p, (i + 1) * g->pieces))
 				return -1;
 			last = g->ended;
-			__atomic_store_n(&s->progress, i, __ATOMIC_RELAXED);
+			s->progress = i;
 		} else {
-			t = stamp(s, i, t);
-			last = is_last(s, i, t, &end);
+			last = stamp(s, &pace, i);
 		}
 		g->final = last;
 		g->goal += g->pieces;
@@ -182,7 +182,7 @@ static int staged_latency(struct gdr_session *s)
 			return -1;
 	}
 	if (s->c.initiator)
-		(void)stamp(s, i, t);
+		stamp_end(s, i);
 	p.last = gdr_cycles();
 	while (!all_left(g) || !all_landed(g) || g->credits_out)
 		if (pump(s, &p, gdr_cycles()))

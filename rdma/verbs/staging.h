@@ -21,7 +21,7 @@ extern const struct gdr_wire gdr_wire_rdma, gdr_wire_tcp;
 
 /* What goes before a chunk on a socket, and what a credit is there. */
 struct gdr_frame {
-	uint32_t kind; /* enum gdr_frame_kind { GDR_FRAME_CHUNK = 0x6e756863, GDR_FRAME_CREDIT = 0x64657263 }; /* "chun", "cred" */
+	uint32_t kind; /* enum gdr_frame_kind */
 	uint32_t last; /* of the step's chunks */
 	uint64_t value;
 };

@@ -10,6 +10,18 @@ save latency /tmp/gdrcheck perf compare loopback --dev rxe0 --peer-dev rxe1 $com
 save odd /tmp/gdrcheck perf loopback --dev rxe0 --peer-dev rxe1 $common --bidirectional --chunk 12K --chunks 3 \
   --size 1,12K,100001 --count 30 --measure bandwidth --route staged,tcp -o json
 
+# GPUs that are doubles, whose copies are through long after they were started.
+(
+  export GDRCHECK_NVML_LIBRARY=/host/libnvml-stub.so LAB_GPUS="0000:10:00.0 0000:30:00.0" GDR_STUB_CUDA_LATE=2
+  export GDRCHECK_CUDA_LIBRARY=/host/libcuda-stub.so GDR_STUB_CUDA_OPEN=1 GDR_STUB_CUDA_LIBRARY=/host/libcuda-stub.so
+  save gpu /tmp/gdrcheck perf compare loopback --dev rxe0 --peer-dev rxe1 $common --rounds 1 --peer-gpu 0000:30:00.0 \
+    --size 4K,1M --duration 2s -o json -o table=$out/gpu.table
+  save copy /tmp/gdrcheck perf copy --gpu 1 --size 4K,1M --count 100 -o json
+  mknod /dev/gdrdrv c 236 0
+  export GDRCHECK_GDRCOPY_LIBRARY=/host/libgdrapi-stub.so
+  save gdrcopy /tmp/gdrcheck check --probe --force --only gdrcopy-works -o json
+)
+
 /tmp/gdrcheck perf server --dev rxe1 --listen 10.0.0.2 --token-file /tmp/token >$out/server 2>$out/server.err &
 server=$!
 until [ -s /tmp/token ]; do sleep 0.2; done
@@ -17,7 +29,7 @@ save session /tmp/gdrcheck perf compare 10.0.0.2 --token-file /tmp/token --dev r
   --size 64K,1M --duration 2s -o json
 # Nothing but the control connection and RDMA passes: there is no route for
 # what goes to a port that the kernel handed out.
-/usr/bin/ip rule add pref 1 to 10.0.0.2 ipproto tcp dport 32768-60999 unreachable >$out/rules 2>&1
+/usr/bin/ip rule add pref 1 to 10.0.0.2 ipproto 6 dport 32768-60999 unreachable >$out/rules 2>&1
 /usr/bin/ip rule >>$out/rules
 save stopped /tmp/gdrcheck perf compare 10.0.0.2 --token-file /tmp/token --dev rxe0 $common --rounds 2 \
   --size 64K --duration 1s --measure bandwidth -o json

@@ -19,4 +19,7 @@ done
 GDR_STUB_CUDA=cuMemAlloc_v2:2 loopback memory.json --peer-dev rxe1 --mem cuda --op write --measure bandwidth
 GDRCHECK_STUB_MODE=mismatch loopback mismatch.json --peer-dev rxe1 --mem cuda --op write --measure bandwidth
 GDR_STUB_CUDA=cuDevicePrimaryCtxRetain:crash loopback crash.json --peer-dev rxe1 --mem cuda --op write --measure bandwidth
+save probe.json /tmp/gdrcheck check --probe --force --only gdr-registration -o json
+save idle.json /tmp/gdrcheck check --probe --only gdr-registration -o json --record $out/probe.rec
+save again.json /tmp/gdrcheck check --from $out/probe.rec --only gdr-registration -o json
 exit 0

@@ -191,6 +191,8 @@ int nvmlDeviceGetCurrPcieLinkGeneration(void *d, unsigned *n) { *n = mode("garba
 int nvmlDeviceGetCurrPcieLinkWidth(void *d, unsigned *n) { *n = 16; return OK; }
 int nvmlDeviceGetMaxPcieLinkGeneration(void *d, unsigned *n) { *n = 5; return OK; }
 int nvmlDeviceGetMaxPcieLinkWidth(void *d, unsigned *n) { *n = 16; return OK; }
+int nvmlDeviceGetClockInfo(void *d, int type, unsigned *n) { *n = type == 1 ? 345 : 9; return OK; }
+int nvmlDeviceGetMaxClockInfo(void *d, int type, unsigned *n) { *n = type == 1 ? 1980 : 9; return OK; }
 int nvmlDeviceGetPerformanceState(void *d, int *p) { *p = mode("garbage") ? 4000 : 8; return OK; }
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, void *infos)

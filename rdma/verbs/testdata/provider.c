@@ -10,6 +10,8 @@
  *   crash    opening it ends the process
  *   stop     the first send neither completes nor returns
  *   inline   a queue pair with more than 32 bytes inline is refused
+ *   unplug:N before the N-th message the cable is pulled: no message goes any
+ *            more, and the port is down
  *   stale:N  the N-th message completes, and nothing of it arrives
  *
  * GDR_STUB_CUDA_LIBRARY is a libcuda, the real one or another double, that knows
@@ -60,6 +62,7 @@ struct qp {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct qp *qps[QPS];
 static long messages, fault_at;
+static int unplugged;
 static char fault[16];
 static struct ibv_device dev = { .name = "stub0" };
 
@@ -172,6 +175,10 @@ static int step(struct qp *q)
 	}
 	if (receives && peer->rq_head == peer->rq_tail && !ud)
 		return 0;
+	if (messages + 1 >= fault_at && !strcmp(fault, "unplug")) {
+		unplugged = 1;
+		return 0;
+	}
 	messages++;
 	q->sq_tail++;
 	if (is("drop") || (receives && peer->rq_head == peer->rq_tail)) {
@@ -300,7 +307,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 	const char *f = getenv("GDR_STUB_FAULT");
 
 	*fault = 0;
-	fault_at = messages = 0;
+	fault_at = messages = unplugged = 0;
 	if (f)
 		sscanf(f, "%15[a-z]:%ld", fault, &fault_at);
 	load_cuda();
@@ -336,7 +343,7 @@ int ibv_query_port(struct ibv_context *c, uint8_t n, struct _compat_ibv_port_att
 	(void)c;
 	if (n != 1)
 		return EINVAL;
-	a->state = IBV_PORT_ACTIVE;
+	a->state = unplugged ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
 	a->max_mtu = a->active_mtu = IBV_MTU_4096;
 	a->gid_tbl_len = 8;
 	a->link_layer = IBV_LINK_LAYER_ETHERNET;

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
+
+type copyOptions struct {
+	IO     *streams
+	Output outputs
+	Plan   planFlags
+}
+
+// copySizes are those of NCCL's chunks and around them.
+const copySizes = "4K,64K,512K,4M,32M"
+
+func newPerfCopyCommand(s *streams, runF func(context.Context, *copyOptions) error) *cobra.Command {
+	opts := &copyOptions{IO: s}
+	cmd := &cobra.Command{
+		Use:   "copy [--gpu GPU]",
+		Short: "Measure copies between a GPU and pinned host memory",
+		Long: `copy measures the copies that staging makes, and nothing else: out of a GPU's memory into
+pinned host memory, and into it. No NIC takes part. What it gives bounds every route through
+host memory; the two directions are measured one after the other.`,
+		Example: `  gdrcheck perf copy --gpu 0
+  gdrcheck perf copy --gpu 0 --size 512K --chunks 2 --measure bandwidth -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := &opts.Plan
+			p.ops, p.routes = []string{string(perftest.WriteImm)}, []string{string(perftest.RouteCopy)}
+			if p.Memory == (perftest.MemoryAsk{}) {
+				p.Memory.Memory = perftest.MemoryAuto
+			}
+			if err := p.validate(cmd); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return copyRun(cmd.Context(), opts)
+		},
+	}
+	addOutputFlag(cmd, &opts.Output, "table", "json")
+	addRunFlags(cmd, &opts.Plan)
+	f := cmd.Flags()
+	size := f.Lookup("size")
+	_ = size.Value.Set(copySizes)
+	size.DefValue, size.Usage = copySizes, "`BYTES` of a copy, as 64K; several as 2,64K; powers of two as 2:8M"
+	f.Lookup("chunks").Usage = "copies under way at the same time (bandwidth)"
+	f.Lookup("mem").Usage = "`KIND` of the memory: host, cuda, cuda-vmm, auto (default auto: a GPU's where there is one)"
+	return cmd
+}
+
+func copyRun(ctx context.Context, opts *copyOptions) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	l, err := opts.Plan.place(ctx)
+	if err != nil {
+		return err
+	}
+	at := time.Now().UTC()
+	var results []*perftest.Result
+	for _, p := range opts.Plan.Plans {
+		for _, side := range []perftest.Side{perftest.Initiator, perftest.Responder} {
+			progress, end := newProgress(opts.IO, &p)
+			r, err := perftest.Copies(ctx, perf.newEngine(), side, p, l, progress)
+			end()
+			if err != nil {
+				return err
+			}
+			results = append(results, r)
+		}
+	}
+	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
+}

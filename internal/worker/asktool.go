@@ -1,0 +1,106 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
+)
+
+// toolTimeout is what a program of somebody else's is given.
+const toolTimeout = 3 * time.Second
+
+// runTool runs a program that may not be installed. Its failure is classed by
+// what it said, since exit codes tell nothing.
+func runTool(name string, args ...string) ([]byte, fact.Record) {
+	known := fact.Record{State: fact.Known}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, fact.Record{State: fact.Absent, Source: name, Reason: name + " is not installed"}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	cmd.WaitDelay = time.Second // for children of its that hold the pipe open
+	out, err := cmd.Output()
+	if err == nil {
+		return out, known
+	}
+	r := fact.Record{State: fact.Failed, Source: name, Reason: oneLine(strings.TrimSpace(stderr.String()))}
+	switch said := stderr.String(); {
+	case ctx.Err() != nil:
+		r.Reason = fmt.Sprintf("no answer within %s", toolTimeout)
+	case strings.Contains(said, "ermission denied"), strings.Contains(said, "not permitted"):
+		r.State = fact.Denied
+	case strings.Contains(said, "No such file or directory"), strings.Contains(said, "refused"):
+		r.State = fact.Absent
+	case r.Reason == "":
+		r.Reason = err.Error()
+	}
+	return out, r
+}
+
+// askLLDP asks lldpd, where it runs, for the neighbours of network interfaces.
+func askLLDP(s *session, netdevs []string) {
+	var heard map[string]qos.Neighbour
+	var no *fact.Record
+	for _, name := range netdevs {
+		s.subject(name, func() fact.Record {
+			if heard == nil && no == nil {
+				s.at("lldpcli")
+				out, r := runTool("lldpcli", "-f", "json0", "show", "neighbors")
+				if r.State == fact.Known {
+					var err error
+					if heard, err = qos.ParseLLDP(out); err != nil {
+						r = failed(err)
+					}
+				}
+				if r.State != fact.Known {
+					no = &r
+				}
+			}
+			if no != nil {
+				return *no
+			}
+			n, ok := heard[name]
+			if !ok {
+				return toRecord(fact.Missing[qos.Neighbour](fact.Absent, "lldpcli", "lldpd heard nobody on "+name))
+			}
+			return toRecord(fact.Of(n, "lldpcli"))
+		})
+	}
+}
+
+// askMST asks mstconfig for the non-volatile settings of PCI functions.
+func askMST(s *session, functions []string) {
+	for _, address := range functions {
+		s.subject(address, func() fact.Record {
+			s.at("mstconfig -d " + address)
+			out, r := runTool("mstconfig", "-d", address, "-e", "query")
+			if r.State != fact.Known {
+				// Of a device that is not its own it says so on stdout.
+				if r.Reason == "" || strings.HasPrefix(r.Reason, "exit status") {
+					r.Reason = oneLine(lastLine(out))
+				}
+				return r
+			}
+			settings, err := qos.ParseMST(string(out))
+			if err != nil {
+				return failed(err)
+			}
+			return toRecord(fact.Of(settings, "mstconfig -e query"))
+		})
+	}
+}
+
+func lastLine(b []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
+	return string(lines[len(lines)-1])
+}
