@@ -192,9 +192,7 @@ func evalRegistrationSetup(c *Case, e *rdma.CallError) {
 	case e.Library != "" && e.Code == 0:
 		c.Lower(SeverityWarning)
 		c.Unknown("cannot tell: %s cannot be used: %s", e.Library, e.Text)
-		if e.Library == "CUDA" {
-			c.Fix(gpu.InstallCUDA)
-		}
+		c.Fix(gpu.Install(e.Library))
 	case gpu.Busy(e.Code):
 		c.Unknown("cannot tell: %s: %s", e.Call, f.Cause)
 		c.Fix(f.Check)

@@ -2,6 +2,8 @@ package checks
 
 import (
 	"fmt"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
 var perfData = Check{
@@ -32,6 +34,10 @@ func evalPerfData(c *Case) {
 			case !d.Correct:
 				c.Row(fmt.Sprintf("byte %d of %d at the %s", d.FirstWrongOffset, s.SizeBytes, d.Side), fmt.Sprintf("%#02x", d.Got), "compared after the run")
 				c.Want("%#02x", d.Want)
+				if notArrived(r, d) {
+					failNotArrived(c, r, s, d)
+					return
+				}
 				c.Fail("wrong data arrived at the %s: messages of %d bytes, first at offset %d", d.Side, s.SizeBytes, d.FirstWrongOffset)
 				return
 			default:
@@ -48,4 +54,38 @@ func evalPerfData(c *Case) {
 	default:
 		c.Pass("%d bytes compared", compared)
 	}
+}
+
+// notArrived says whether a byte is still what the GPU's memory was filled with
+// before, the complement of what was to come: the message completed, and did not
+// get there.
+func notArrived(r *perftest.Result, d perftest.DataCheck) bool {
+	return perftest.OnGPU(endOf(r, d.Side).Memory.Kind) && !d.Untouched && d.Got == ^d.Want
+}
+
+func endOf(r *perftest.Result, s perftest.Side) *perftest.Endpoint {
+	if s == perftest.Initiator {
+		return &r.Initiator
+	}
+	return &r.Responder
+}
+
+func failNotArrived(c *Case, r *perftest.Result, s perftest.Step, d perftest.DataCheck) {
+	e := endOf(r, d.Side)
+	addr := "the GPU"
+	if e.Memory.GPU != nil {
+		addr = "GPU " + e.Memory.GPU.Addr.String()
+	}
+	c.Fail("messages of %d bytes completed, and did not reach the memory of %s at the %s: they were written elsewhere or thrown away on the PCIe path", s.SizeBytes, addr, d.Side)
+	c.Fix("An IOMMU that translates, without a mapping of peer memory, does that: see iommu of gdrcheck check; add iommu=pt (Intel: intel_iommu=on iommu=pt) to the kernel's command line, or switch it off, and reboot",
+		"ACS redirection sends peer traffic up to it: see acs-redirect of gdrcheck check",
+		fmt.Sprintf("See what the PCIe path and the GPU reported: dmesg | grep -i -e dmar -e iommu -e aer -e xid; and the path: gdrcheck topo --explain GPU%d %s", gpuIndex(e), e.Device),
+		"Register by another way, to tell the driver from the path: --mem cuda,peermem or --mem cuda,dmabuf")
+}
+
+func gpuIndex(e *perftest.Endpoint) int {
+	if e.Memory.GPU == nil {
+		return 0
+	}
+	return e.Memory.GPU.Index
 }

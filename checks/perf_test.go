@@ -128,6 +128,16 @@ func TestPerfChecks(t *testing.T) {
 
 		{"right data", ndr(1), nil, "perf-data", Pass, "65536 bytes"},
 		{"wrong data", ndr(1), wrong, "perf-data", Fail, "at offset 4097"},
+		{"not arrived in a GPU's memory", ndr(1), func(r *perftest.Result) {
+			wrong(r)
+			r.Responder.Memory = perftest.Buffer{Kind: perftest.MemoryCUDA, GPU: &perftest.GPU{Index: 3}}
+			r.Steps[0].Data[0].Side, r.Steps[0].Data[0].Got, r.Steps[0].Data[0].Want = perftest.Responder, 0xf0, 0x0f
+		}, "perf-data", Fail, "completed, and did not reach the memory of GPU 0000:00:00.0 at the responder"},
+		{"wrong data in a GPU's memory", ndr(1), func(r *perftest.Result) {
+			wrong(r)
+			r.Responder.Memory = perftest.Buffer{Kind: perftest.MemoryCUDA}
+			r.Steps[0].Data[0].Side, r.Steps[0].Data[0].Got, r.Steps[0].Data[0].Want = perftest.Responder, 0xf1, 0x0f
+		}, "perf-data", Fail, "wrong data arrived"},
 		{"data not compared", ndr(1), func(r *perftest.Result) { r.Steps[0].Data[0].Skipped = "UD" }, "perf-data", Unknown, "UD"},
 		{"nothing compared", ndr(1), func(r *perftest.Result) { r.Steps[0].Data = nil }, "perf-data", Unknown, "nothing was compared"},
 		{"ended early", ndr(1), broken, "perf-data", Fail, "the other end does not answer"},
@@ -276,6 +286,34 @@ func TestPerfCountersReordered(t *testing.T) {
 		n.Results = []*perftest.Result{r}
 		if f := runCheck(n, &perfCounters, nil)[0]; f.Verdict != want {
 			t.Errorf("%s: %s %s", name, f.Verdict, f.Message)
+		}
+	}
+}
+
+// What is low for a latency depends on the platform, and a policy has the last word.
+func TestPerfLatencyThresholds(t *testing.T) {
+	policy, err := ParsePolicy([]byte("thresholds: {perf_latency_pass_ns: {write: 8000}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name    string
+		options Options
+		op      perftest.Operation
+		verdict Verdict
+	}{
+		{"default", Options{Preset: PresetNone}, perftest.Write, Fail},
+		{"Grace", Options{Preset: "gb200"}, perftest.Write, Warn},
+		{"policy", Options{Preset: "gb200", Policy: policy}, perftest.Write, Pass},
+		{"another operation", Options{Policy: policy}, perftest.Send, Fail}, // what a policy does not name stays
+	} {
+		tt.options.Only, tt.options.Results = []string{"perf-latency"}, []*perftest.Result{latency(tt.op, 8000)}
+		o, err := Run(&topo.Machine{}, tt.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := o.Findings[0].Verdict; v != tt.verdict {
+			t.Errorf("%s: 8 us %s, want %s", tt.name, v, tt.verdict)
 		}
 	}
 }

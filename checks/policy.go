@@ -253,7 +253,7 @@ func (p *Policy) overlay(th *Thresholds) error {
 	if len(p.thresholds) == 0 {
 		return nil
 	}
-	return strictYAML(p.thresholds, th)
+	return overlayThresholds(p.thresholds, th)
 }
 
 // adapt leaves out the checks that are off and gives the others their severity.

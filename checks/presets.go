@@ -81,7 +81,7 @@ func (p *Preset) overlay(th *Thresholds) error {
 	if len(p.Set) == 0 {
 		return nil
 	}
-	if err := strictYAML(p.Set, th); err != nil {
+	if err := overlayThresholds(p.Set, th); err != nil {
 		return fmt.Errorf("presets: %s: %w", p.Name, err)
 	}
 	return nil

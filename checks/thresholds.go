@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/goccy/go-yaml"
@@ -76,6 +77,35 @@ func defaultThresholds() (Thresholds, error) {
 // leave its default in force.
 func strictYAML(text []byte, into any) error {
 	return yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(into)
+}
+
+// overlayThresholds decodes YAML over thresholds: what it does not name keeps its
+// value, the entries of maps too, which the decoder would replace as a whole.
+func overlayThresholds(text []byte, th *Thresholds) error {
+	before := reflect.ValueOf(*th)
+	next := *th
+	now := reflect.ValueOf(&next).Elem()
+	for i := range now.NumField() {
+		if now.Field(i).Kind() == reflect.Map {
+			now.Field(i).SetZero()
+		}
+	}
+	if err := strictYAML(text, &next); err != nil {
+		return err
+	}
+	for i := range now.NumField() {
+		if f := now.Field(i); f.Kind() == reflect.Map {
+			merged := reflect.MakeMap(f.Type())
+			for _, from := range []reflect.Value{before.Field(i), f} {
+				for k, v := range from.Seq2() {
+					merged.SetMapIndex(k, v)
+				}
+			}
+			f.Set(merged)
+		}
+	}
+	*th = next
+	return nil
 }
 
 // overlay is YAML kept as text, to be decoded over defaults: what it does not

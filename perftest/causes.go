@@ -95,6 +95,7 @@ var callCauses = []struct {
 	{"ibv_reg_dmabuf_mr", syscall.EBADF, cause{"the GPU's driver gave no dma-buf", "look at the kernel log"}},
 	{"export of a dma-buf", syscall.EOPNOTSUPP, cause{"this kind of memory has no dma-buf", ""}},
 	{"cuMemGetHandleForAddressRange", syscall.ENOSYS, cause{"this libcuda exports no dma-bufs", "CUDA 11.7 (driver 515) or newer does"}},
+	{"hsa_amd_portable_export_dmabuf", syscall.ENOSYS, cause{"this HSA runtime exports no dma-bufs", "ROCm 5.6 or newer does"}},
 	{"cuMemCreate", syscall.ENOSYS, cause{"this libcuda has no virtual memory functions", "CUDA 10.2 or newer has them"}},
 	{"ibv_reg_dmabuf_mr", syscall.EOPNOTSUPP, cause{"driver or provider have no dma-buf registration", "mlx5 has it from kernel 5.12 on; else use nvidia-peermem"}},
 	{"ibv_reg_dmabuf_mr", syscall.EPROTONOSUPPORT, cause{"the kernel's RDMA core has no dma-buf registration", "it came with 5.12"}},
@@ -144,7 +145,7 @@ func LibraryFailure(library, call string, code int, name string) *Failure {
 		f.Status = fmt.Sprintf("%s (%d)", name, code)
 	}
 	f.Cause = "an error that this program does not know"
-	if e, ok := gpu.CUDAError(call, code); ok && library == "CUDA" {
+	if e, ok := gpu.Explain(library, call, code); ok {
 		f.Cause, f.Check = e.Cause, e.Fix
 	}
 	return f

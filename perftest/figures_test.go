@@ -1,6 +1,7 @@
 package perftest_test
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -183,6 +184,36 @@ func TestPlanValidate(t *testing.T) {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v, want %q", err, words)
 		}
+	}
+}
+
+// A test of hours has a series that goes into a message, and whose extremes are
+// those of single intervals.
+func TestLongSeries(t *testing.T) {
+	const n = 100_003
+	long := make([]float64, n)
+	for i := range long {
+		long[i] = 123456789.123 + float64(i%1000)
+	}
+	long[7], long[n-1] = 1, 9e9
+	var r perftest.Rate
+	r.SetSeries(long, int64(perftest.DefaultInterval))
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) > 1<<16 || len(r.Series) > 1000 || len(r.Series)*r.SeriesOf > n || (len(r.Series)+1)*r.SeriesOf < n {
+		t.Errorf("%d bytes, %d entries of %d intervals", len(b), len(r.Series), r.SeriesOf)
+	}
+	if r.SeriesMin != 1 || r.SeriesMax != 9e9 || r.IntervalNs != int64(perftest.DefaultInterval) {
+		t.Errorf("from %g to %g", r.SeriesMin, r.SeriesMax)
+	}
+	if got, want := r.Series[1], (123456789.123+float64(101)+123456789.123+float64(201))/2; math.Abs(got-want) > 1 {
+		t.Errorf("second entry %g, want the mean of intervals 101 to 201, %g", got, want)
+	}
+	short := perftest.Rate{}
+	if short.SetSeries(long[:1000], 1); len(short.Series) != 1000 || short.SeriesOf != 0 {
+		t.Errorf("%d entries of %d", len(short.Series), short.SeriesOf)
 	}
 }
 

@@ -69,19 +69,23 @@ type RailPair struct {
 	Why         Why    `json:"why,omitempty"`
 }
 
-// MatchRails finds the peer of each rail: the port of the same name, unless that
-// is in another network while one of ours is there; else the only one in the
-// same network; else the next one in order. Ports of different link layers
-// never match. What has no peer, or is down at an end, is returned too, in the
-// order of ours, the other node's spare ones last.
+// MatchRails finds the peer of each rail: the port of the same name in the same
+// network; else the only one in the same network; else the one of the same name,
+// as where each port has a network of its own behind a router; else the next one
+// in order. Ports of different link layers never match. What has no peer, or is
+// down at an end, is returned too, in the order of ours, the other node's spare
+// ones last.
 func MatchRails(ours, theirs []Rail) []RailPair {
 	m := matching{ours: ours, theirs: theirs, peer: make([]int, len(ours)), by: make([]Match, len(ours)), taken: make([]bool, len(theirs))}
 	for i := range m.peer {
 		m.peer[i] = -1
 	}
-	m.byName()
+	sameName := func(a, b Rail) bool { return a.Name() == b.Name() }
+	m.each(MatchName, func(a, b Rail) bool { return sameName(a, b) && sameSubnet(a, b) })
 	m.bySubnet()
-	m.byOrder()
+	m.each(MatchName, sameName)
+	m.each(MatchOrder, func(a, b Rail) bool { return a.Unfit == "" && b.Unfit == "" })
+	m.each(MatchOrder, func(Rail, Rail) bool { return true }) // so that a port that is down is told of once
 	return m.pairs()
 }
 
@@ -105,13 +109,14 @@ func (m *matching) open(i int, fits func(a, b Rail) bool) []int {
 	return out
 }
 
-func (m *matching) byName() {
-	for i, a := range m.ours {
-		for _, j := range m.open(i, func(a, b Rail) bool { return a.Name() == b.Name() }) {
-			elsewhere := len(a.Subnets) > 0 && len(m.theirs[j].Subnets) > 0 && !sameSubnet(a, m.theirs[j]) && len(m.open(i, sameSubnet)) > 0
-			if !elsewhere {
-				m.take(i, j, MatchName)
-			}
+// each gives every rail without a peer the first that fits.
+func (m *matching) each(by Match, fits func(a, b Rail) bool) {
+	for i := range m.ours {
+		if m.peer[i] >= 0 {
+			continue
+		}
+		if list := m.open(i, fits); len(list) > 0 {
+			m.take(i, list[0], by)
 		}
 	}
 }
@@ -123,17 +128,6 @@ func (m *matching) bySubnet() {
 		}
 		if list := m.open(i, sameSubnet); len(list) == 1 {
 			m.take(i, list[0], MatchSubnet)
-		}
-	}
-}
-
-func (m *matching) byOrder() {
-	for i := range m.ours {
-		if m.peer[i] >= 0 {
-			continue
-		}
-		if list := m.open(i, func(a, b Rail) bool { return a.Unfit == "" && b.Unfit == "" }); len(list) > 0 {
-			m.take(i, list[0], MatchOrder)
 		}
 	}
 }

@@ -64,6 +64,15 @@ func TestMatchRails(t *testing.T) {
 		"down without a peer": {
 			rails("a/1 DOWN", "b/1"), rails("x/1"), "a/1 : a/1 is DOWN, b/1 x/1 order",
 		},
+		// Routes go with the link: the network of a port that is down is not known.
+		"cabled the other way round, and one is down there": {
+			rails("a/1 10.0.0.0/24", "b/1 10.0.1.0/24"), rails("a/1 10.0.1.0/24", "b/1 DOWN"),
+			"a/1 b/1 order: b/1 is DOWN on the other node, b/1 a/1 subnet",
+		},
+		"cabled the other way round, and one is down here": {
+			rails("a/1 DOWN", "b/1 10.0.1.0/24"), rails("a/1 10.0.1.0/24", "b/1 10.0.0.0/24"),
+			"a/1 b/1 order: a/1 is DOWN here, b/1 a/1 subnet",
+		},
 		"none": {nil, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -143,9 +143,13 @@ type Rate struct {
 	// second; empty when the window is shorter than two intervals.
 	Series     []float64 `json:"series,omitempty"`
 	IntervalNs int64     `json:"interval_ns,omitempty"`
-	SeriesMin  float64   `json:"series_min,omitempty"`
-	SeriesMed  float64   `json:"series_median,omitempty"`
-	SeriesMax  float64   `json:"series_max,omitempty"`
+	// SeriesOf: there were so many intervals that each entry of Series is the mean
+	// of this many, one after another; a rest that is shorter is left out.
+	SeriesOf int `json:"series_of,omitempty"`
+	// Of single intervals, however many stand in an entry.
+	SeriesMin float64 `json:"series_min,omitempty"`
+	SeriesMed float64 `json:"series_median,omitempty"`
+	SeriesMax float64 `json:"series_max,omitempty"`
 	// Lost is how many messages did not arrive: UD only, counted by the receiver.
 	Lost uint64 `json:"lost,omitempty"`
 	// CPUNs is the processor time of the measuring thread, warm-up included.
@@ -169,6 +173,10 @@ func (r *Result) SetUp() bool {
 	return r.Failure == nil || r.FailedAt != StageOpened && r.FailedAt != StageConnected
 }
 
+// maxSeries is how many entries a series has at most: of a test of hours, each
+// interval by itself would be more than a message may hold.
+const maxSeries = 1000
+
 // SetSeries sets the series with its minimum, median and maximum; one of less
 // than two intervals says nothing and is dropped.
 func (r *Rate) SetSeries(series []float64, intervalNs int64) {
@@ -178,7 +186,27 @@ func (r *Rate) SetSeries(series []float64, intervalNs int64) {
 	}
 	sorted := slices.Sorted(slices.Values(series))
 	r.Series, r.IntervalNs = series, intervalNs
+	if n > maxSeries {
+		r.SeriesOf = (n + maxSeries - 1) / maxSeries
+		r.Series = means(series, r.SeriesOf)
+	}
 	r.SeriesMin, r.SeriesMed, r.SeriesMax = sorted[0], (sorted[(n-1)/2]+sorted[n/2])/2, sorted[n-1]
+}
+
+// means of so many values each, without the rest.
+func means(values []float64, of int) []float64 {
+	out := make([]float64, 0, len(values)/of)
+	for chunk := range slices.Chunk(values, of) {
+		if len(chunk) < of {
+			break
+		}
+		mean := 0.0
+		for _, v := range chunk {
+			mean += v / float64(of)
+		}
+		out = append(out, mean)
+	}
+	return out
 }
 
 // LatencyDist is the distribution of a latency: half of a round trip, and for

@@ -246,6 +246,9 @@ func (p *page) bandwidths(r *perftest.Result) {
 	}
 	p.table(g)
 	for _, s := range r.Steps {
+		if s.Forward != nil && s.Forward.SeriesOf > 0 {
+			p.para("  ", fmt.Sprintf("%d bytes: the document's series has the means of %d intervals each; lowest, median and highest are of single ones", s.SizeBytes, s.Forward.SeriesOf))
+		}
 		if lost && s.Forward != nil && s.Forward.Lost > 0 {
 			p.para("  ", fmt.Sprintf("%d bytes: %d datagrams did not arrive", s.SizeBytes, s.Forward.Lost))
 		}

@@ -8,6 +8,14 @@ type LibraryError struct{ Cause, Fix string }
 // InstallCUDA says how libcuda.so.1 comes to a machine.
 const InstallCUDA = "Install libcuda.so.1 (Ubuntu: libnvidia-compute of the driver's version; Debian: libcuda1; RHEL: nvidia-driver-cuda-libs); in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility"
 
+// Install says how the driver library of a kind of GPU comes to a machine.
+func Install(library string) string {
+	if library == "HIP" {
+		return "Install ROCm's runtime: hip-runtime-amd of AMD's repository, or libamdhip64-5 (Debian, Ubuntu); in a container: give it /dev/kfd and /dev/dri"
+	}
+	return InstallCUDA
+}
+
 const seeKernelLog = "see nvidia-smi and the kernel log (dmesg | grep -i -e xid -e nvrm); after an Xid, reset the GPU or reboot"
 
 // cudaErrors explain CUresult of the CUDA driver API (cuda.h), those of a call first.
@@ -44,6 +52,30 @@ var cudaErrors = []struct {
 	{"", 807, LibraryError{"CUDA's multi-process service is not ready", "wait, or start it anew"}},
 	{"", 808, LibraryError{"CUDA's multi-process service has as many clients as it takes", "end one"}},
 	{"", 999, LibraryError{"an unknown error: often device nodes that are missing, a lost GPU, or a driver in a bad state", seeKernelLog}},
+}
+
+// hipErrors explain hipError_t and hsa_status_t (from 0x1000 on).
+var hipErrors = map[int]LibraryError{
+	2:      {"the GPU has not enough free memory", "see who holds it: rocm-smi --showpids; or take less (--footprint)"},
+	3:      {"the driver could not be initialised", "may this user open /dev/kfd and /dev/dri: groups render and video"},
+	100:    {"HIP sees no GPU", "may this user open /dev/kfd and /dev/dri: groups render and video; rocminfo"},
+	101:    {"HIP does not see this GPU", "compare rocminfo with lspci; ROCR_VISIBLE_DEVICES hides GPUs"},
+	709:    {"the GPU's context is gone", "see the kernel log: dmesg | grep amdgpu"},
+	719:    {"the GPU failed or was lost", "see the kernel log: dmesg | grep amdgpu"},
+	801:    {"not supported on this system", ""},
+	0x1000: {"the driver exports no dma-buf: the kernel lacks the options for it", "a kernel with CONFIG_PCI_P2PDMA, CONFIG_DMABUF_MOVE_NOTIFY and CONFIG_HSA_AMD_P2P, or AMD's amdgpu-dkms"},
+	0x1001: {"the driver exports no dma-buf of this range", "a GPU whose BAR shows all of its memory (large BAR) is needed"},
+	0x1008: {"the driver has no resources for a dma-buf", "see the kernel log: dmesg | grep amdgpu"},
+}
+
+// Explain explains an error of a GPU's library, "CUDA" or "HIP", for the call that
+// gave it.
+func Explain(library, call string, code int) (LibraryError, bool) {
+	if library == "HIP" {
+		e, ok := hipErrors[code]
+		return e, ok
+	}
+	return CUDAError(call, code)
 }
 
 // Busy says whether an error of CUDA means that others have the GPU, or all of

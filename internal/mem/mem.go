@@ -23,6 +23,7 @@ const (
 	Host    = "host"     // the node's own
 	CUDA    = "cuda"     // an NVIDIA GPU's, as cudaMalloc gives it
 	CUDAVMM = "cuda-vmm" // the same of the virtual memory functions, as PyTorch's growing segments
+	ROCm    = "rocm"     // an AMD GPU's, as hipMalloc gives it
 )
 
 // Kind is a kind of memory on a device, ready to be allocated.
@@ -58,7 +59,7 @@ func HostKind(node int) Kind { return Kind{unsafe.Pointer(&C.gdr_mem_host), node
 // is a test double to load in its place, or empty. The error is an *Error where
 // the library's words count.
 func Open(kind, library, address string) (Kind, error) {
-	table := map[string]*C.struct_gdr_mem_ops{CUDA: &C.gdr_mem_cuda, CUDAVMM: &C.gdr_mem_cuda_vmm}[kind]
+	table := map[string]*C.struct_gdr_mem_ops{CUDA: &C.gdr_mem_cuda, CUDAVMM: &C.gdr_mem_cuda_vmm, ROCm: &C.gdr_mem_rocm}[kind]
 	if table == nil {
 		return Kind{}, fmt.Errorf("no memory of kind %q", kind)
 	}
@@ -76,7 +77,14 @@ func Open(kind, library, address string) (Kind, error) {
 		call, reason *C.char
 		device       C.int
 	)
-	rc := int(C.gdr_cuda_open(path, at, &device, &call, &reason))
+	var rc int
+	soname := "libcuda.so.1"
+	if kind == ROCm {
+		soname = "libamdhip64.so" // the last one that is looked for
+		rc = int(C.gdr_hip_open(path, at, &device, &call, &reason))
+	} else {
+		rc = int(C.gdr_cuda_open(path, at, &device, &call, &reason))
+	}
 	if rc == 0 {
 		return Kind{unsafe.Pointer(table), int(device)}, nil
 	}
@@ -85,7 +93,7 @@ func Open(kind, library, address string) (Kind, error) {
 		defer C.free(unsafe.Pointer(reason))
 		e.Text = C.GoString(reason)
 		name, rest, _ := strings.Cut(e.Text, ": ")
-		e.Missing = name == cmp.Or(library, "libcuda.so.1") && strings.Contains(rest, "No such file")
+		e.Missing = name == cmp.Or(library, soname) && strings.Contains(rest, "No such file")
 	} else {
 		e.Code = -rc
 		e.Name = errorName(table, e.Code)

@@ -60,6 +60,7 @@ struct gdr_mem_ops {
 
 extern const struct gdr_mem_ops gdr_mem_host;
 extern const struct gdr_mem_ops gdr_mem_cuda;     /* cuMemAlloc */
+extern const struct gdr_mem_ops gdr_mem_rocm;     /* hipMalloc */
 extern const struct gdr_mem_ops gdr_mem_cuda_vmm; /* cuMemCreate, as allocators with growing segments do */
 
 /* The call into a vendor's library that is under way, to be named should it
@@ -72,8 +73,9 @@ static inline const char *gdr_mem_error_name(const struct gdr_mem_ops *ops, int 
 	return ops->error_name ? ops->error_name(code) : NULL;
 }
 
-/* Loads libcuda (path; NULL: the system's) and finds the GPU at a PCI address.
+/* Loads HIP's or CUDA's library (path; NULL: the system's) and finds the GPU at a PCI address.
  * *reason, which the caller frees, has the words where the library is missing. */
+int gdr_hip_open(const char *path, const char *bus_id, int *device, const char **call, char **reason);
 int gdr_cuda_open(const char *path, const char *bus_id, int *device, const char **call, char **reason);
 
 #endif

@@ -129,6 +129,9 @@ var (
 	reReBAR  = regexp.MustCompile(`^BAR (\d): current size: (\w+), supported: (.*)$`)
 )
 
+// leastReBAR is the smallest size that the capability can express, 1 MiB (PCIe 6.0, 7.8.6).
+const leastReBAR = 1 << 20
+
 // detail reads one line below a function.
 func (r *reader) detail(line string) {
 	f := r.fn
@@ -155,9 +158,13 @@ func (r *reader) detail(line string) {
 	} else if m := reReBAR.FindStringSubmatch(line); m != nil && r.section == "rebar" {
 		e := pci.ReBAR{BAR: number(m[1]), SizeBytes: size(m[2])}
 		for s := range strings.FieldsSeq(m[3]) {
-			e.SupportedBytes = append(e.SupportedBytes, size(s))
+			if b := size(s); b >= leastReBAR {
+				e.SupportedBytes = append(e.SupportedBytes, b)
+			}
 		}
-		f.ReBAR = append(f.ReBAR, e)
+		if e.SizeBytes >= leastReBAR {
+			f.ReBAR = append(f.ReBAR, e)
+		}
 	}
 	if m := keyword.FindStringSubmatch(line); m != nil {
 		r.section, line = m[1], m[2]

@@ -28,6 +28,7 @@ import (
 const (
 	NVMLLibraryEnv  = "GDRCHECK_NVML_LIBRARY"
 	CUDALibraryEnv  = "GDRCHECK_CUDA_LIBRARY"
+	HIPLibraryEnv   = "GDRCHECK_HIP_LIBRARY"
 	VerbsLibraryEnv = "GDRCHECK_VERBS_LIBRARY"
 
 	GDRCopyLibraryEnv = "GDRCHECK_GDRCOPY_LIBRARY"

@@ -135,7 +135,7 @@ func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
 	endpoint.DeviceNode, endpoint.Double = near.node, double
 	endpoint.Notes = append(notes, endpoint.Notes...)
 	if perftest.OnGPU(local.Memory) {
-		endpoint.Memory.Double = os.Getenv(CUDALibraryEnv)
+		endpoint.Memory.Double = gpuDouble(local.Memory)
 	} else if near.node >= 0 && endpoint.NUMANode >= 0 && local.NUMANode != endpoint.NUMANode {
 		endpoint.Notes = append(endpoint.Notes, "the buffer could not be placed on the NUMA node that was chosen for it")
 	}
@@ -156,8 +156,16 @@ func openMemory(l *perftest.Local) (verbs.Memory, error) {
 	if l.GPU == nil {
 		return verbs.Memory{}, &perftest.Failure{Call: "open", Subject: l.Device, Cause: l.Memory + " memory of which GPU?"}
 	}
-	k, err := mem.Open(l.Memory, os.Getenv(CUDALibraryEnv), l.GPU.Addr.String())
+	k, err := mem.Open(l.Memory, gpuDouble(l.Memory), l.GPU.Addr.String())
 	return verbs.Memory{Ops: k.Ops, Device: k.Device}, memoryFailure(err, l.GPU.Addr.String())
+}
+
+// gpuDouble is the test double of the library of a kind of memory; empty: none.
+func gpuDouble(kind string) string {
+	if kind == perftest.MemoryROCm {
+		return os.Getenv(HIPLibraryEnv)
+	}
+	return os.Getenv(CUDALibraryEnv)
 }
 
 // memoryFailure explains why a GPU's library could not be used.
@@ -174,7 +182,7 @@ func memoryFailure(err error, subject string) error {
 	f := &perftest.Failure{Call: e.Call, Subject: subject, Cause: e.Text, Check: "reinstall the GPU driver's libraries"}
 	if e.Missing {
 		f.Cause = "the " + e.Library + " driver library is not installed"
-		f.Check = gpu.InstallCUDA
+		f.Check = gpu.Install(e.Library)
 	}
 	return f
 }

@@ -24,8 +24,8 @@ const probeBytes = 2 << 20
 func askRegistration(s *session, pairs []string) {
 	dieOfSignals()
 	runtime.LockOSThread() // a context is a thread's
-	cuda, ibverbs := os.Getenv(CUDALibraryEnv), os.Getenv(VerbsLibraryEnv)
-	if double := cmp.Or(cuda, ibverbs); double != "" && !s.skip[gpu.SubjectDouble] {
+	ibverbs := os.Getenv(VerbsLibraryEnv)
+	if double := cmp.Or(os.Getenv(CUDALibraryEnv), os.Getenv(HIPLibraryEnv), ibverbs); double != "" && !s.skip[gpu.SubjectDouble] {
 		s.record(gpu.SubjectDouble, toRecord(fact.Of(double, "environment")))
 	}
 	for _, pair := range pairs {
@@ -34,13 +34,13 @@ func askRegistration(s *session, pairs []string) {
 			if err != nil {
 				return failed(err)
 			}
-			return toRecord(fact.Of(s.register(ask, cuda, ibverbs), "registration"))
+			return toRecord(fact.Of(s.register(ask, ibverbs), "registration"))
 		})
 	}
 }
 
 // register tries every kind of memory by every way.
-func (s *session) register(ask rdma.RegistrationAsk, cuda, ibverbs string) rdma.RegistrationProbe {
+func (s *session) register(ask rdma.RegistrationAsk, ibverbs string) rdma.RegistrationProbe {
 	p := rdma.RegistrationProbe{Bytes: probeBytes}
 	s.at("ibv_open_device " + ask.Device)
 	r, failed := verbs.OpenRegistrar(ibverbs, ask.Device)
@@ -51,7 +51,7 @@ func (s *session) register(ask rdma.RegistrationAsk, cuda, ibverbs string) rdma.
 	defer r.Close()
 	for i, name := range ask.Kinds {
 		s.at("the driver of GPU " + ask.GPU.String())
-		kind, err := mem.Open(name, cuda, ask.GPU.String())
+		kind, err := mem.Open(name, gpuDouble(name), ask.GPU.String())
 		if err != nil {
 			p.Failed = openError(err)
 			return p

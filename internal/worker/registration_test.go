@@ -184,3 +184,50 @@ func TestPerfOnGPU(t *testing.T) {
 		})
 	}
 }
+
+// Two workers move data between the memory of two GPUs, and its data is right, or
+// found to be wrong.
+func TestPerfBetweenWorkers(t *testing.T) {
+	cuda := filepath.Join(stubDir, "cuda.so")
+	t.Setenv(VerbsLibraryEnv, provider(t))
+	t.Setenv(CUDALibraryEnv, cuda)
+	t.Setenv("GDR_STUB_CUDA_LIBRARY", cuda)
+	ends := map[string][2]perftest.Local{}
+	for kind, name := range map[string]string{perftest.MemoryHost: "host", perftest.MemoryCUDA: "GPU", perftest.MemoryCUDAVMM: "VMM"} {
+		a := perftest.NewLocal("stub0")
+		a.Memory = kind
+		b := a
+		b.Place = 1
+		if perftest.OnGPU(kind) {
+			a.GPU, b.GPU = &perftest.GPU{Addr: pci.Address{Bus: 0x10}}, &perftest.GPU{Addr: pci.Address{Bus: 0x30}}
+		}
+		ends[name] = [2]perftest.Local{a, b}
+	}
+	for name, l := range ends {
+		for _, op := range perftest.Operations {
+			for _, m := range []perftest.Measure{perftest.Bandwidth, perftest.Latency} {
+				p := perftest.NewPlan(op, m)
+				p.SizesBytes, p.FootprintBytes = []int{1, 64, 70000}, 256<<10
+				p.Messages, p.WarmUp, p.DurationNs, p.MarginNs = 100, 5, 0, 0
+				if p.Polls() && name != "host" {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s %s %s", name, op, m), func(t *testing.T) {
+					r, err := perftest.Loopback(t.Context(), &Perf{}, &Perf{}, p, l[0], l[1], nil)
+					if err != nil || !r.Good() || len(r.Steps) != 3 || !r.Simulated {
+						t.Fatalf("%v, %+v", err, r)
+					}
+				})
+			}
+		}
+	}
+	for _, fault := range []string{"flip:5", "stray:5", "stale:5"} {
+		t.Setenv("GDR_STUB_FAULT", fault)
+		p := perftest.NewPlan(perftest.Write, perftest.Bandwidth)
+		p.SizesBytes, p.FootprintBytes, p.Messages, p.WarmUp, p.DurationNs, p.MarginNs = []int{1000}, 256<<10, 20, 0, 0, 0
+		r, err := perftest.Loopback(t.Context(), &Perf{}, &Perf{}, p, ends["GPU"][0], ends["GPU"][1], nil)
+		if err != nil || r.Failure != nil || r.Good() {
+			t.Errorf("%s passes as good: %v, %+v", fault, err, r)
+		}
+	}
+}

@@ -38,6 +38,16 @@ var cudaDouble = sync.OnceValues(func() (string, error) {
 	return filepath.Abs(out)
 })
 
+// hipDouble builds the test double of HIP, over that of libcuda.
+var hipDouble = sync.OnceValues(func() (string, error) {
+	out := filepath.Join("testdata", "libhip.so")
+	cmd := exec.Command("cc", "-shared", "-fPIC", "-O1", "-w", "-o", out, "../../internal/mem/testdata/libhip.c")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cc: %w\n%s", err, b)
+	}
+	return filepath.Abs(out)
+})
+
 // gpuLocal is an end whose data is in the memory of a GPU of the double.
 func gpuLocal(t *testing.T, kind string, way perftest.Way, addr string) perftest.Local {
 	t.Helper()
@@ -71,7 +81,11 @@ func measureGPU(t *testing.T, p perftest.Plan, a, b perftest.Local) *perftest.Re
 	if err != nil {
 		t.Fatal(err)
 	}
-	cuda, err := cudaDouble()
+	double := cudaDouble
+	if a.Memory == perftest.MemoryROCm {
+		double = hipDouble
+	}
+	cuda, err := double()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,6 +317,41 @@ func TestExport(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The same over HIP: a dma-buf that does not begin where the memory does, peer
+// memory, errors of HIP and of HSA.
+func TestHIP(t *testing.T) {
+	ofDoubleOnly(t)
+	for name, tt := range map[string]struct {
+		fault, dmabuf string
+		way           perftest.Way
+		status, words string
+	}{
+		"dma-buf":       {way: perftest.WayDMABuf},
+		"peer memory":   {dmabuf: "95", way: perftest.WayPeermem},
+		"out of memory": {fault: "hipMalloc:2", status: "hipErrorOutOfMemory (2)", words: "rocm-smi"},
+		"no GPU":        {fault: "hipSetDevice:100", status: "hipErrorUnknown (100)", words: "HIP sees no GPU"},
+		"no export":     {fault: "hsa_amd_portable_export_dmabuf:4097", way: perftest.WayPeermem},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GDR_STUB_CUDA", tt.fault)
+			t.Setenv("GDR_STUB_DMABUF", tt.dmabuf)
+			l := gpuLocal(t, perftest.MemoryROCm, perftest.WayAuto, gpuA)
+			for _, op := range perftest.Operations {
+				r := measureGPU(t, small(op, perftest.Bandwidth, 64, 4096), l, l)
+				if tt.words != "" {
+					if f := r.Failure; f == nil || f.Status != tt.status || !strings.Contains(f.Error(), tt.words) {
+						t.Errorf("%s: %+v", op, f)
+					}
+					continue
+				}
+				if r.Failure != nil || !r.Good() || r.Responder.Memory.Way != tt.way {
+					t.Errorf("%s: %v, %+v", op, r.Failure, r.Responder.Memory)
+				}
+			}
+		})
 	}
 }
 

@@ -89,7 +89,7 @@ func oneOfMany(s *perftest.Session, i int) error {
 	case err != nil:
 		return err
 	case r.Good() == fails:
-		return fmt.Errorf("%s %s: %v, %+v", op, measure, r.Failure, r.Steps)
+		return fmt.Errorf("%s %s: %s, %+v", op, measure, fmt.Sprint(r.Failure), r.Steps)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 /* A test double of libibverbs with one device, stub0, that moves data between
- * queue pairs of the same process by memcpy. GDR_STUB_FAULT, read at every
- * open, makes it misbehave:
+ * queue pairs: of the same process by memcpy, to another process over a socket,
+ * whose other end does there what a NIC would. The numbers of queue pairs tell
+ * which process they are of. GDR_STUB_FAULT, read at every open, makes it
+ * misbehave:
  *   flip:N   one bit of the N-th message arrives wrong
  *   stray:N  the N-th message also writes a byte behind itself
  *   drop:N   the N-th message is lost: a datagram vanishes, a reliable one fails
@@ -30,6 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #undef ibv_get_device_list
@@ -53,6 +57,7 @@ struct qp {
 	struct ibv_qp qp;
 	enum ibv_qp_state state;
 	uint32_t peer;
+	int far; /* socket to the process of the peer; 0: none yet */
 	struct entry *sq;
 	struct ibv_recv_wr *rq;
 	struct ibv_sge *rsge;
@@ -65,6 +70,7 @@ static long messages, fault_at;
 static int unplugged;
 static char fault[16];
 static struct ibv_device dev = { .name = "stub0" };
+static struct qp *stalled; /* its oldest request waits for another process's receive */
 
 /* The GPU's side, where there is one. */
 static struct {
@@ -77,11 +83,14 @@ static struct {
 
 static void load_cuda(void)
 {
+	static char loaded[4096];
 	const char *path = getenv("GDR_STUB_CUDA_LIBRARY");
 	void *lib;
 
-	if (!path || cu.copy)
+	if (!path || !strcmp(path, loaded))
 		return;
+	snprintf(loaded, sizeof(loaded), "%s", path);
+	cu.context = NULL;
 	lib = dlopen(path, RTLD_LAZY);
 	if (!lib)
 		abort();
@@ -154,18 +163,203 @@ static void complete(struct qp *q, const struct entry *e, enum ibv_wc_status sta
 
 static int is(const char *name) { return messages == fault_at && !strcmp(fault, name); }
 
+/* Places a message that comes with a receive. 0: there is none. */
+static int take(struct qp *peer, const void *from, uint32_t n, int write, int ud, int with_imm, uint32_t imm, uint8_t **to)
+{
+	struct ibv_recv_wr *r = &peer->rq[peer->rq_tail % peer->rq_size];
+	struct ibv_sge *s = &peer->rsge[peer->rq_tail % peer->rq_size];
+
+	if (peer->rq_head == peer->rq_tail)
+		return 0;
+	peer->rq_tail++;
+	if (!write) {
+		*to = (uint8_t *)(uintptr_t)s->addr + (ud ? GRH : 0);
+		if (s->length < n + (ud ? GRH : 0))
+			abort();
+	}
+	if (n && from)
+		move(*to, from, n);
+	push((struct cq *)peer->qp.recv_cq, (struct ibv_wc){
+		.wr_id = r->wr_id, .byte_len = n, .imm_data = imm, .wc_flags = with_imm ? IBV_WC_WITH_IMM : 0 });
+	return 1;
+}
+
+/* Writes so that whoever polls the last byte finds the others there. */
+static void place(uint8_t *to, const uint8_t *from, uint32_t n)
+{
+	if (on_gpu(to) || on_gpu(from)) {
+		move(to, from, n);
+		return;
+	}
+	if (n > 1)
+		memcpy(to, from, n - 1);
+	__atomic_store_n(to + n - 1, from[n - 1], __ATOMIC_RELEASE);
+}
+
+/* What one process asks of another's NIC, before the data, and its answer, before
+ * the data of a read. */
+struct request {
+	uint32_t qp, opcode, n, imm;
+	uint64_t addr;
+	int ud, with_imm, stray, stale;
+};
+enum { FAR_DONE, FAR_NOT_READY };
+
+static uint32_t process_of(uint32_t number) { return number / QPS; }
+static uint32_t own_process(void) { return (uint32_t)getpid() % QPS; }
+
+static socklen_t name_of(uint32_t process, struct sockaddr_un *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->sun_family = AF_UNIX;
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)sprintf(a->sun_path + 1, "gdr-stub-%u", process));
+}
+
+static int all(ssize_t (*io)(int, void *, size_t), int fd, void *buf, size_t n)
+{
+	while (n) {
+		ssize_t k = io(fd, buf, n);
+
+		if (k <= 0)
+			return -1;
+		buf = (char *)buf + k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+static ssize_t put(int fd, void *buf, size_t n) { return send(fd, buf, n, MSG_NOSIGNAL); }
+
+/* Does what another process asks; 0: not yet. */
+static int obey(struct request *r, uint8_t *data)
+{
+	struct qp *q;
+	uint8_t *to = (uint8_t *)(uintptr_t)r->addr;
+	int write = r->opcode == IBV_WR_RDMA_WRITE_WITH_IMM, done = 1;
+
+	pthread_mutex_lock(&lock);
+	q = qps[r->qp % QPS];
+	if (!q || q->state < IBV_QPS_RTR)
+		done = r->ud;
+	else if (r->opcode == IBV_WR_RDMA_READ)
+		move(data, to, r->n);
+	else if (r->opcode != IBV_WR_RDMA_WRITE)
+		done = take(q, r->stale ? NULL : data, r->n, write, r->ud, r->with_imm, r->imm, &to) || r->ud;
+	else if (!r->stale)
+		place(to, data, r->n);
+	if (done && r->stray)
+		change(to + r->n, 0x40);
+	pthread_mutex_unlock(&lock);
+	return done;
+}
+
+static void *serve(void *arg)
+{
+	int fd = (int)(intptr_t)arg;
+	struct request r;
+
+	while (!all(read, fd, &r, sizeof(r))) {
+		uint8_t *data = malloc(r.n + 1u);
+		int answer;
+
+		if (r.opcode != IBV_WR_RDMA_READ && all(read, fd, data, r.n))
+			break;
+		answer = obey(&r, data) ? FAR_DONE : FAR_NOT_READY;
+		if (all(put, fd, &answer, sizeof(answer)) || (r.opcode == IBV_WR_RDMA_READ && answer == FAR_DONE && all(put, fd, data, r.n)))
+			break;
+		free(data);
+	}
+	close(fd);
+	return NULL;
+}
+
+static void *listen_for(void *arg)
+{
+	int s = (int)(intptr_t)arg, fd;
+	pthread_t t;
+
+	while ((fd = accept(s, NULL, NULL)) >= 0)
+		if (!pthread_create(&t, NULL, serve, (void *)(intptr_t)fd))
+			pthread_detach(t);
+	return NULL;
+}
+
+static void open_process(void)
+{
+	static int once;
+	struct sockaddr_un a;
+	pthread_t t;
+	int s;
+
+	if (once++)
+		return;
+	s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (s < 0 || bind(s, (struct sockaddr *)&a, name_of(own_process(), &a)) || listen(s, 64) ||
+	    pthread_create(&t, NULL, listen_for, (void *)(intptr_t)s))
+		abort();
+	pthread_detach(t);
+}
+
+/* Has another process do the oldest request of q, with the lock given up
+ * meanwhile: the other may ask something of us. As step. */
+static int step_far(struct qp *q, struct entry *e, uint32_t number, uint8_t *from)
+{
+	int ud = q->qp.qp_type == IBV_QPT_UD, answer = FAR_DONE, failed = 0, reads = e->wr.opcode == IBV_WR_RDMA_READ;
+	int with_imm = e->wr.opcode == IBV_WR_SEND_WITH_IMM || e->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	struct request r = { .qp = number, .opcode = e->wr.opcode, .n = e->sge.length, .imm = e->wr.imm_data,
+		.addr = ud ? 0 : e->wr.wr.rdma.remote_addr, .ud = ud, .with_imm = with_imm };
+	uint8_t *data = malloc(r.n + 1u);
+
+	messages++;
+	r.stray = is("stray");
+	r.stale = is("stale");
+	failed = is("drop");
+	if (!reads && r.n)
+		move(data, from, r.n);
+	if (!reads && is("flip"))
+		data[r.n / 2] ^= 1;
+	if (!failed && !q->far) {
+		struct sockaddr_un a;
+
+		q->far = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		failed = connect(q->far, (struct sockaddr *)&a, name_of(process_of(number), &a));
+	}
+	pthread_mutex_unlock(&lock);
+	if (!failed)
+		failed = all(put, q->far, &r, sizeof(r)) || (!reads && all(put, q->far, data, r.n)) ||
+			 all(read, q->far, &answer, sizeof(answer)) || (reads && answer == FAR_DONE && all(read, q->far, data, r.n));
+	pthread_mutex_lock(&lock);
+	if (!failed && answer == FAR_NOT_READY) {
+		messages--;
+		stalled = q;
+		free(data);
+		return 0;
+	}
+	if (!failed && reads && !r.stale) {
+		if (is("flip"))
+			data[r.n / 2] ^= 1;
+		move((void *)(uintptr_t)e->sge.addr, data, r.n);
+	}
+	free(data);
+	q->sq_tail++;
+	complete(q, e, failed && !ud ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
+	return 1;
+}
+
 /* Runs the oldest request of q; 0 if it has to wait for a receive. */
 static int step(struct qp *q)
 {
 	struct entry *e = &q->sq[q->sq_tail % q->sq_size];
 	int ud = q->qp.qp_type == IBV_QPT_UD;
-	struct qp *peer = qps[(ud ? e->wr.wr.ud.remote_qpn : q->peer) % QPS];
+	uint32_t number = ud ? e->wr.wr.ud.remote_qpn : q->peer;
+	struct qp *peer = qps[number % QPS];
 	enum ibv_wr_opcode op = e->wr.opcode;
 	int receives = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_RDMA_WRITE_WITH_IMM;
 	int imm = op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_RDMA_WRITE_WITH_IMM;
 	uint8_t *from = e->wr.send_flags & IBV_SEND_INLINE ? e->inlined : (uint8_t *)(uintptr_t)e->sge.addr, *to;
 	uint32_t n = e->sge.length;
 
+	if (process_of(number) != own_process())
+		return step_far(q, e, number, from);
 	if (!peer || peer->state < IBV_QPS_RTR) {
 		if (!ud)
 			return 0;
@@ -190,34 +384,14 @@ static int step(struct qp *q)
 		to = (uint8_t *)(uintptr_t)e->sge.addr;
 		from = (uint8_t *)(uintptr_t)e->wr.wr.rdma.remote_addr;
 	}
-	if (receives) {
-		struct ibv_recv_wr *r = &peer->rq[peer->rq_tail % peer->rq_size];
-		struct ibv_sge *s = &peer->rsge[peer->rq_tail++ % peer->rq_size];
-
-		if (op != IBV_WR_RDMA_WRITE_WITH_IMM) {
-			to = (uint8_t *)(uintptr_t)s->addr + (ud ? GRH : 0);
-			if (s->length < n + (ud ? GRH : 0))
-				abort();
-		}
-		if (n && !is("stale"))
-			move(to, from, n);
-		if (is("flip"))
-			change(to + n / 2, 1);
-		push((struct cq *)peer->qp.recv_cq, (struct ibv_wc){
-			.wr_id = r->wr_id, .byte_len = n, .imm_data = e->wr.imm_data, .wc_flags = imm ? IBV_WC_WITH_IMM : 0 });
-	} else if (on_gpu(to) || on_gpu(from) || is("stale")) {
-		if (!is("stale"))
-			move(to, from, n);
-		if (is("flip"))
-			change(to + n / 2, 1);
-	} else {
-		if (n > 1)
-			memcpy(to, from, n - 1);
-		if (is("flip"))
-			to[n / 2] ^= 1;
-		/* Who polls the last byte must find the others there. */
-		__atomic_store_n(to + n - 1, is("flip") && n == 1 ? from[0] ^ 1 : from[n - 1], __ATOMIC_RELEASE);
-	}
+	if (receives)
+		(void)take(peer, is("stale") ? NULL : from, n, op == IBV_WR_RDMA_WRITE_WITH_IMM, ud, imm, e->wr.imm_data, &to);
+	else if (!is("stale") && !is("flip"))
+		place(to, from, n);
+	else if (!is("stale"))
+		move(to, from, n);
+	if (is("flip"))
+		change(to + n / 2, 1);
 	if (is("stray"))
 		change(to + n, 0x40);
 	complete(q, e, IBV_WC_SUCCESS);
@@ -284,6 +458,12 @@ static int poll_cq(struct ibv_cq *c, int n, struct ibv_wc *wc)
 	int i;
 
 	pthread_mutex_lock(&lock);
+	if (stalled && cq->head == cq->tail) {
+		struct qp *q = stalled;
+
+		stalled = NULL;
+		run(q);
+	}
 	for (i = 0; i < n && cq->head != cq->tail; i++)
 		wc[i] = cq->wc[cq->tail++ % cq->size];
 	pthread_mutex_unlock(&lock);
@@ -311,6 +491,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 	if (f)
 		sscanf(f, "%15[a-z]:%ld", fault, &fault_at);
 	load_cuda();
+	open_process();
 	v->context.device = d;
 	v->context.ops.post_send = post_send;
 	v->context.ops.post_recv = post_recv;
@@ -494,8 +675,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	q->rsge = calloc(q->rq_size, sizeof(*q->rsge));
 	pthread_mutex_lock(&lock);
 	do {
-		q->qp.qp_num = ++next;
+		next++;
 	} while (qps[next % QPS]);
+	q->qp.qp_num = own_process() * QPS + next % QPS;
 	qps[next % QPS] = q;
 	pthread_mutex_unlock(&lock);
 	return &q->qp;
@@ -519,7 +701,11 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 
 	pthread_mutex_lock(&lock);
 	qps[qp->qp_num % QPS] = NULL;
+	if (stalled == q)
+		stalled = NULL;
 	pthread_mutex_unlock(&lock);
+	if (q->far > 0)
+		close(q->far);
 	free(q->sq);
 	free(q->rq);
 	free(q->rsge);
