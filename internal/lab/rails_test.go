@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,18 +21,10 @@ var railsScript string
 // TestRails measures every port of one guest with its peer of another guest, and
 // then each with itself as a part of check.
 func TestRails(t *testing.T) {
-	common, err := filepath.Abs(filepath.Join("../../.cache/lab", t.Name()+"-common"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(common); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(common, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	common := newShare(t, "common")
 	var cables [3][2]*os.File
 	for i := range cables {
+		var err error
 		if cables[i][0], cables[i][1], err = Wire(syscall.SOCK_DGRAM); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +40,7 @@ func TestRails(t *testing.T) {
 			machine = append(machine, "-netdev", fmt.Sprintf("socket,id=n%d,fd=%d", n, firstFile+n),
 				"-device", fmt.Sprintf("e1000e,netdev=n%d,mac=52:54:00:00:%d0:0%d", n, i+1, n+1))
 		}
-		guests = append(guests, Guest{Script: "role=" + role + "\n" + railsScript, Machine: machine, Files: files})
+		guests = append(guests, Guest{Script: "role=" + role + "\n" + railsScript, Share: newShare(t, role), Machine: machine, Files: files})
 	}
 	dirs := bootFor(t, bootLimit, guests...)
 	server, client := dirs[0], dirs[1]
