@@ -39,14 +39,16 @@ int gdr_failed_completion(struct gdr_session *s, const struct ibv_wc *wc)
 
 int gdr_idle(struct gdr_session *s)
 {
-	s->error.idle = 1;
 	return gdr_fail(s, "waiting for a completion", ETIMEDOUT);
 }
 
 int gdr_post_failed(struct gdr_session *s, const char *call, const struct gdr_qp *q, int rc)
 {
-	s->error.qp = (uint32_t)(q - s->qps);
-	return gdr_fail(s, call, gdr_code(rc));
+	if (!s->error.call) {
+		gdr_set_error(&s->error, call, gdr_code(rc));
+		s->error.qp = (uint32_t)(q - s->qps);
+	}
+	return -1;
 }
 
 int gdr_rest(struct gdr_session *s, struct sleeper *z)

@@ -13,7 +13,6 @@ struct gdr_error {
 	int status;          /* enum ibv_wc_status of a failed completion, or 0 */
 	uint32_t vendor_err; /* of a failed completion */
 	uint32_t qp;         /* index of the QP, of a completion or a post */
-	int idle;            /* nothing happened for the plan's idle limit */
 };
 
 /* Notes what a call of ours or of a memory's kind returned. */
