@@ -89,6 +89,10 @@ func explain(e *rdma.CallError, subject string) *perftest.Failure {
 
 func evalGDRRegistration(c *Case) {
 	if c.Subject.ID == nodeID {
+		if len(c.Machine.GPU.GPUs) == 0 || len(c.Machine.RDMA.Devices) == 0 {
+			c.NotApplicable("there is no GPU with a NIC to try")
+			return
+		}
 		c.NotApplicable("not tried: gdrcheck check --probe registers memory of each idle GPU with each NIC (a CUDA context on the GPU, for a moment)")
 		return
 	}

@@ -62,6 +62,7 @@ func TestGDRRegistration(t *testing.T) {
 	dataDirect := func(m *topo.Machine) { nic(m).DataDirect = known(pci.Address{Bus: 0x99}) }
 	software := func(m *topo.Machine) { nic(m).Software = true }
 	runCases(t, "gdr-registration", []verdictCase{
+		{"no NIC", func(m *topo.Machine) { m.RDMA.Devices = nil }, nodeID, NotApplicable, "no GPU with a NIC", ""},
 		{"not asked for", nil, nodeID, NotApplicable, "check --probe", ""},
 		{"both ways", probed(ways(good...)), pair, Pass, "registers by DMA-BUF and peermem", ""},
 		{"no peermem", probed(ways("cuda dmabuf", "cuda peermem 14", "cuda-vmm dmabuf", "cuda-vmm peermem 14")), pair, Pass, "registers by DMA-BUF; not by peermem: the kernel could not pin", ""},
