@@ -62,6 +62,9 @@ func copyRun(ctx context.Context, opts *copyOptions) error {
 	if err != nil {
 		return err
 	}
+	if opts.Plan.Memory.Memory == perftest.MemoryAuto && !perftest.OnGPU(l.Memory) {
+		return usagef("there is no GPU here whose memory could be copied; --mem host copies within the host's own")
+	}
 	at := time.Now().UTC()
 	var results []*perftest.Result
 	for _, p := range opts.Plan.Plans {
