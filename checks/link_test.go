@@ -56,7 +56,7 @@ func TestRDMAModule(t *testing.T) {
 	runCases(t, "rdma-module", []verdictCase{
 		{"ready", nil, "mlx5_0/1", Pass, "OSFP Example optical, 51 °C", ""},
 		{"alarm", module(func(m *qos.Module) { m.Alarms.V = []string{"high temperature alarm", "rx low power alarm lane 3"} }), "mlx5_0/1", Warn, "high temperature alarm, rx low power alarm lane 3", "sudo ethtool -m ens1"},
-		{"fault", module(func(m *qos.Module) { m.State.V = "Fault" }), "mlx5_0/1", Warn, "state Fault", "plug it in again"},
+		{"fault", module(func(m *qos.Module) { m.State.V = "ModuleFault" }), "mlx5_0/1", Warn, "state ModuleFault", "plug it in again"},
 		{"low power", module(func(m *qos.Module) { m.PowerMode = known("low") }), "mlx5_0/1", Warn, "low power mode", "power-mode-policy high"},
 		{"a copper cable without a monitor", module(func(m *qos.Module) {
 			m.TemperatureC, m.Alarms, m.State = absent[float64](), absent[[]string](), absent[string]()
@@ -64,6 +64,8 @@ func TestRDMAModule(t *testing.T) {
 		{"none", module(func(m *qos.Module) { m.Type = absent[string]() }), "mlx5_0/1", NotApplicable, "no module", ""},
 		{"a VF", module(func(m *qos.Module) { unsupported(&m.Type) }), "mlx5_0/1", NotApplicable, "", ""},
 		{"not seen", module(func(m *qos.Module) { denied(&m.Type) }), "mlx5_0/1", Unknown, "may not be read", ""},
+		{"alarms not seen", module(func(m *qos.Module) { denied(&m.Alarms) }), "mlx5_0/1", Unknown, "may not be read", ""},
+		{"nobody asked", module(func(m *qos.Module) { *m = qos.Module{} }), "mlx5_0/1", NotApplicable, "check --module", ""},
 	})
 }
 

@@ -25,6 +25,10 @@ var rdmaModule = Check{
 		if !c.matters(c.Subject.NIC) {
 			c.Lower(SeverityInfo)
 		}
+		if m.Type.State == fact.NotCollected {
+			c.NotApplicable("not asked: gdrcheck check --module reads it, which clears the alarms that the module has latched")
+			return
+		}
 		kind, ok := Need(c, "module", m.Type, leg.NetDir)
 		if !ok {
 			c.NotApplicable("no module is plugged in, or the port has none")
@@ -48,8 +52,8 @@ var rdmaModule = Check{
 			c.Want("none")
 		}
 		switch {
-		case stateOf == fact.Known && state == "Fault":
-			c.Warn("%s is in the state Fault", kind)
+		case stateOf == fact.Known && state == "ModuleFault":
+			c.Warn("%s is in the state ModuleFault", kind)
 			c.Fix("Take it out and plug it in again; change it if it stays", look)
 		case m.PowerMode.Or("") == "low" && leg.Link.Up.Or(true):
 			See(c, "power mode", m.PowerMode, leg.NetDir)
@@ -61,6 +65,8 @@ var rdmaModule = Check{
 			c.Unsure("they stay until they are read: look twice")
 			c.Fix(look, "High temperature: see to the cooling; low receive power: clean or change the fibre, then the module at the other end")
 		default:
+			// A cable without a monitor has no alarms.
+			Need(c, "alarms", fact.Map(m.Alarms, func([]string) (string, error) { return "none", nil }), leg.NetDir)
 			c.Pass("%s", kind)
 		}
 	},

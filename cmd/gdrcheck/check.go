@@ -70,7 +70,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 	}
 	addSourceFlags(cmd, &opts.Source)
 	addProbeFlags(cmd, &opts.Source, "with --probe or --perf, take GPUs and ports that are in use, too")
-	addMSTFlag(cmd, &opts.Source)
+	addNICFlags(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	f := cmd.Flags()
 	f.StringSliceVar(&opts.Only, "only", nil, "run only these checks (`IDs` or areas, see 'gdrcheck list')")

@@ -42,7 +42,7 @@ GID that programs take. 'gdrcheck check --only rdma' judges all this. Root sees 
 		},
 	}
 	addSourceFlags(cmd, &opts.Source)
-	addMSTFlag(cmd, &opts.Source)
+	addNICFlags(cmd, &opts.Source)
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	addNetworkFlag(cmd, &opts.Network)
 	return cmd

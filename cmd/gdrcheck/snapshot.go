@@ -47,7 +47,7 @@ the same. Names of network interfaces and of RDMA devices stay.`,
 	}
 	addSourceFlags(cmd, &opts.Source)
 	addProbeFlags(cmd, &opts.Source, "with --probe, take GPUs that are in use, too")
-	addMSTFlag(cmd, &opts.Source)
+	addNICFlags(cmd, &opts.Source)
 	f := cmd.Flags()
 	f.StringVarP(&opts.File, "output", "o", "", "write to `FILE` rather than to standard output")
 	f.BoolVar(&opts.Redact, "redact", false, "replace what identifies the machine by pseudonyms")

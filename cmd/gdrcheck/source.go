@@ -26,6 +26,7 @@ type sourceOptions struct {
 	From    string
 	Timeout time.Duration
 	MST     bool // also ask mstconfig on a live machine
+	Module  bool // also read modules there
 	record  bool // remember what is read, for check --record
 	// Probe registers memory of idle GPUs with RDMA devices; Force, of all GPUs.
 	Probe, Force bool
@@ -55,8 +56,11 @@ func addProbeFlags(cmd *cobra.Command, o *sourceOptions, inUse string) {
 	f.BoolVar(&o.Force, "force", false, inUse)
 }
 
-func addMSTFlag(cmd *cobra.Command, o *sourceOptions) {
-	cmd.Flags().BoolVar(&o.MST, "mst", false, "also ask mstconfig, where it is installed, for the non-volatile settings of NVIDIA's NICs; takes a second a NIC")
+// addNICFlags adds what is asked of NICs on demand alone.
+func addNICFlags(cmd *cobra.Command, o *sourceOptions) {
+	f := cmd.Flags()
+	f.BoolVar(&o.MST, "mst", false, "also ask mstconfig, where it is installed, for the non-volatile settings of NVIDIA's NICs; takes a second a NIC")
+	f.BoolVar(&o.Module, "module", false, "also read the memory of the ports' modules, as ethtool -m does: reading clears alarms that they have latched")
 }
 
 func (o *sourceOptions) validate(cmd *cobra.Command) error {
@@ -180,7 +184,7 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 		want.Probe = collect.ProbeIdle
 	}
 	if src.live {
-		want.NeedMST = o.MST
+		want.NeedMST, want.NeedModules = o.MST, o.Module
 	}
 	want.Origin, want.CollectedAt, want.Timeout = src.origin, src.collectedAt, o.Timeout
 	// A test double knows of GPUs that the PCI tree has not.

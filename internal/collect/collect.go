@@ -34,7 +34,7 @@ type Options struct {
 	NeedCUDA     bool            // CUDA's attributes; cuInit takes a quarter of a second
 	NeedCounters bool            // counters of RDMA ports
 	NeedMST      bool            // mstconfig, which takes a second a NIC
-	NeedModules  bool            // what transceivers say of themselves
+	NeedModules  bool            // what transceivers say of themselves; clears their latched alarms
 	NeedLimits   bool            // this process's limits and capabilities
 	NeedSymbols  bool            // whether the kernel has a function; where it has no BTF, 100 ms
 	NeedNames    bool            // what ghw calls product and processor

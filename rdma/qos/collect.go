@@ -34,8 +34,10 @@ type port struct {
 type Options struct {
 	Stats bool // ethtool -S
 	// MST asks mstconfig, which takes a second a function.
-	MST     bool
-	Modules bool // what the memory of modules says: some milliseconds a port
+	MST bool
+	// Modules reads the memory of modules, some milliseconds a port. What an
+	// alarm has latched is cleared by that (CMIS 5.2, 8.1.4.2; SFF-8636, 6.2.3).
+	Modules bool
 }
 
 // Collect reads the settings of the RDMA ports of r. Nothing here fails as a

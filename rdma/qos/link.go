@@ -62,7 +62,7 @@ type Module struct {
 	LengthM      fact.Value[float64]      `json:"length_m,omitzero"`      // of a fixed cable
 	PowerPolicy  fact.Value[string]       `json:"power_policy,omitzero"`  // high, auto
 	PowerMode    fact.Value[string]       `json:"power_mode,omitzero"`    // low, high
-	State        fact.Value[string]       `json:"state,omitzero"`         // CMIS: ModuleReady, ModuleLowPwr, Fault, …
+	State        fact.Value[string]       `json:"state,omitzero"`         // CMIS: ModuleReady, ModuleLowPwr, ModuleFault, …
 	TemperatureC fact.Value[float64]      `json:"temperature_c,omitzero"` // Absent: the module has no monitor, as a copper cable
 	SupplyVolts  fact.Value[float64]      `json:"supply_volts,omitzero"`
 	Lanes        fact.Value[[]ModuleLane] `json:"lanes,omitzero"`

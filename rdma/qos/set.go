@@ -51,6 +51,9 @@ func (p *port) setAnswers(a *answers) {
 		e := a.ethtool[p.NetDev]
 		p.Link, p.FEC, p.Pause = e.Link, e.FEC, e.Pause
 		p.Stats, p.Module = a.stats[p.NetDev], a.modules[p.NetDev]
+		if p.Module.Type.State == fact.NotCollected { // in the same words now and in a replay
+			Fill(&p.Module, fact.Missing[Port](fact.NotCollected, "", "asked with --module only"))
+		}
 		p.Neighbour = a.lldp[p.NetDev]
 	}
 	if addr := p.address(); addr != "" {
