@@ -20,7 +20,11 @@ func provider(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "provider.so")
 	const dir = "../../rdma/verbs/testdata/"
-	cmd := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-o", out, dir+"provider.c", "-Wl,--version-script="+dir+"provider.map")
+	parts, err := filepath.Glob(dir + "provider*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "cc", append([]string{"-shared", "-fPIC", "-o", out, "-Wl,--version-script=" + dir + "provider.map"}, parts...)...)
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, b)
 	}

@@ -25,7 +25,11 @@ var provider = sync.OnceValues(func() (string, error) {
 	if len(realGPUs) > 0 {
 		return filepath.Abs(out) // such a machine may lack the headers; it was built before
 	}
-	cmd := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", out, "testdata/provider.c", "-Wl,--version-script=testdata/provider.map")
+	parts, err := filepath.Glob("testdata/provider*.c")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("cc", append([]string{"-shared", "-fPIC", "-O1", "-o", out, "-Wl,--version-script=testdata/provider.map"}, parts...)...)
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cc: %w\n%s", err, b)
 	}
