@@ -14,9 +14,9 @@ import (
 )
 
 // protocolVersion is raised with every change that an older end would not
-// understand. A hello keeps its shape for ever, so that ends of different
+// understand: any field that is new, since both ends refuse what they do not know. A hello keeps its shape for ever, so that ends of different
 // versions can tell each other.
-const protocolVersion = 2
+const protocolVersion = 3
 
 // message is one line on the control connection: a JSON object with one field.
 type message struct {
@@ -76,6 +76,7 @@ type finished struct {
 	Counters SideCounters `json:"counters"`
 	Limits   Limits       `json:"limits"`
 	Load     *GPULoad     `json:"load,omitempty"`
+	Reported
 }
 
 type alive struct{}
@@ -134,6 +135,20 @@ func decodeHello(line []byte) (hello, error) {
 		return hello{}, errors.New("the first message is no hello")
 	}
 	return *m.Hello, nil
+}
+
+// welcomeVersion is the version in a server's first line, whatever else a later one
+// may say; 0: it is no welcome.
+func welcomeVersion(line []byte) int {
+	var m struct {
+		Welcome *struct {
+			Version int `json:"version"`
+		} `json:"welcome"`
+	}
+	if json.Unmarshal(line, &m) != nil || m.Welcome == nil {
+		return 0
+	}
+	return m.Welcome.Version
 }
 
 // printable replaces what would upset a terminal in every text of a JSON value.
@@ -217,6 +232,9 @@ func (m *message) check() error {
 			texts = append(texts, m.Finished.Load.Reason)
 		}
 		if err := short(texts...); err != nil {
+			return err
+		}
+		if err := m.Finished.check(); err != nil {
 			return err
 		}
 		return m.Finished.Counters.check()

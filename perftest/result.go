@@ -69,6 +69,7 @@ type Result struct {
 	Faulty Side `json:"faulty,omitempty"`
 	// FailedAt is the stage that was not reached, with Failure alone.
 	FailedAt Stage    `json:"failed_at,omitempty"`
+	Reported          // by both ends
 	Notes    []string `json:"notes,omitempty"`
 	// Limits is what each end's port and its path to memory carry.
 	Limits map[Side]Limits `json:"limits,omitempty"`

@@ -84,8 +84,24 @@ func (p *page) perf(r *perftest.Result) {
 			}
 		}
 	}
+	p.events(r)
 	if f := r.Failure; f != nil {
 		p.para("  "+p.mark(checks.Fail)+" ", string(r.Faulty)+": "+f.Error())
+	}
+}
+
+// events draws what devices and ports reported meanwhile.
+func (p *page) events(r *perftest.Result) {
+	for i := range r.Events {
+		e := &r.Events[i]
+		mark := p.mark(checks.Info)
+		if e.Harmful {
+			mark = p.mark(checks.Warn)
+		}
+		p.para("  "+mark+" ", string(e.Side)+": "+e.String())
+	}
+	if r.MoreEvents > 0 {
+		p.para("  "+p.mark(checks.Info)+" ", fmt.Sprintf("and %d more events", r.MoreEvents))
 	}
 }
 

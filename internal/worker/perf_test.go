@@ -120,6 +120,43 @@ func TestPerfRunCancelled(t *testing.T) {
 	})
 }
 
+// What the device reports during a run reaches the caller, that of a run that does
+// not come back, too.
+func TestPerfEvents(t *testing.T) {
+	t.Setenv(VerbsLibraryEnv, provider(t))
+	for fault, comesBack := range map[string]bool{
+		"event:20:18": true,  // IBV_EVENT_GID_CHANGE
+		"event:20:8":  false, // IBV_EVENT_DEVICE_FATAL
+	} {
+		t.Setenv("GDR_STUB_FAULT", fault)
+		e := &Perf{}
+		self, err := perfOpen(t.Context(), e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		self.Bytes *= 2
+		if err := e.Connect(t.Context(), self); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Prepare(t.Context(), perftest.DefaultBandwidthSize); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if comesBack {
+			ctx = t.Context()
+		}
+		_, err = e.Run(ctx, perftest.DefaultBandwidthSize, nil)
+		cancel()
+		if (err == nil) != comesBack {
+			t.Errorf("%s: %v", fault, err)
+		}
+		if r := e.Events(t.Context()); len(r.Events) != 1 || r.Events[0].SizeBytes != perftest.DefaultBandwidthSize || r.MoreEvents != 0 {
+			t.Errorf("%s: reported %+v", fault, r)
+		}
+		e.Close()
+	}
+}
+
 func TestParseCPUList(t *testing.T) {
 	for text, want := range map[string][]int{
 		"0-3,8": {0, 1, 2, 3, 8}, "5": {5}, "": nil, "3-1": nil, "x": nil, "0-99999999": nil, "-1": nil,

@@ -4,6 +4,7 @@
 #ifndef GDRCHECK_VERBS_SESSION_H
 #define GDRCHECK_VERBS_SESSION_H
 
+#include "events.h"
 #include "register.h"
 
 enum gdr_route {
@@ -147,6 +148,9 @@ static inline int gdr_order(const struct gdr_mem *m) { return m->ops->order ? m-
 /* A queue pair in INIT, and its way up to the peer's. */
 int gdr_new_qp(struct gdr_session *s, struct gdr_qp *q);
 int gdr_connect_rc(struct gdr_session *s, struct gdr_qp *q);
+
+/* CLOCK_MONOTONIC. */
+uint64_t gdr_now_ns(void);
 
 uint64_t gdr_session_progress(struct gdr_session *s);
 

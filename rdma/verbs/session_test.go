@@ -25,16 +25,47 @@ var provider = sync.OnceValues(func() (string, error) {
 	if len(realGPUs) > 0 {
 		return filepath.Abs(out) // such a machine may lack the headers; it was built before
 	}
-	parts, err := filepath.Glob("testdata/provider*.c")
-	if err != nil {
+	if err := buildProvider(out, "testdata/provider.map"); err != nil {
 		return "", err
-	}
-	cmd := exec.Command("cc", append([]string{"-shared", "-fPIC", "-O1", "-o", out, "-Wl,--version-script=testdata/provider.map"}, parts...)...)
-	if b, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("cc: %w\n%s", err, b)
 	}
 	return filepath.Abs(out)
 })
+
+func buildProvider(out, versions string) error {
+	parts, err := filepath.Glob("testdata/provider*.c")
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("cc", append([]string{"-shared", "-fPIC", "-O1", "-o", out, "-Wl,--version-script=" + versions}, parts...)...)
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cc: %w\n%s", err, b)
+	}
+	return nil
+}
+
+// olderProvider is the double as an older libibverbs, without some functions.
+func olderProvider(t *testing.T, without ...string) string {
+	t.Helper()
+	b, err := os.ReadFile("testdata/provider.map")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for _, name := range without {
+		if !strings.Contains(text, name+";") {
+			t.Fatalf("the double has no %s", name)
+		}
+		text = strings.ReplaceAll(text, name+";", "")
+	}
+	versions, out := filepath.Join(t.TempDir(), "older.map"), filepath.Join(t.TempDir(), "older.so")
+	if err := os.WriteFile(versions, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := buildProvider(out, versions); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
 
 // direct is an engine in the test's own process. Its calls come from one
 // goroutine, which the test locks to its thread.
@@ -69,6 +100,13 @@ func (d *direct) Verify(_ context.Context, _ int, peer perftest.Outcome) (*perft
 	return d.s.Verify(d.own, peer)
 }
 
+func (d *direct) Events(context.Context) (r perftest.Reported) {
+	if d.s != nil {
+		r = d.s.Events()
+	}
+	return r
+}
+
 func (d *direct) Close() error {
 	if d.s != nil {
 		d.s.Close()
@@ -95,11 +133,15 @@ func loopback(t *testing.T, p perftest.Plan) *perftest.Result {
 }
 
 func measure(ctx context.Context, p perftest.Plan, l perftest.Local) (*perftest.Result, error) {
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
 	lib, err := provider()
 	if err != nil {
+		return nil, err
+	}
+	return measureBy(ctx, lib, p, l)
+}
+
+func measureBy(ctx context.Context, lib string, p perftest.Plan, l perftest.Local) (*perftest.Result, error) {
+	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

@@ -49,7 +49,12 @@
 	X(reg_dmabuf_mr, "IBVERBS_1.12", struct ibv_mr *,                           \
 	  (struct ibv_pd *, uint64_t, size_t, uint64_t, int, int))                  \
 	X(reg_mr_iova2, "IBVERBS_1.8", struct ibv_mr *,                             \
-	  (struct ibv_pd *, void *, size_t, uint64_t, unsigned int))
+	  (struct ibv_pd *, void *, size_t, uint64_t, unsigned int))                \
+	X(get_async_event, "IBVERBS_1.1", int,                                      \
+	  (struct ibv_context *, struct ibv_async_event *))                         \
+	X(ack_async_event, "IBVERBS_1.1", void, (struct ibv_async_event *))         \
+	X(query_port_speed, "IBVERBS_1.16", int,                                    \
+	  (struct ibv_context *, uint32_t, uint64_t *))
 
 /* The same, of functions that inline functions of the headers stand before:
  * their names begin with an underscore. */

@@ -13,7 +13,10 @@
  *   stop     the first send neither completes nor returns
  *   inline   a queue pair with more than 32 bytes inline is refused
  *   unplug:N before the N-th message the cable is pulled: no message goes any
- *            more, and the port is down
+ *            more, and the port is down, which an event tells of
+ *   event:N:T before the N-th message an event of enum ibv_event_type T comes, on
+ *            port 1, on the sender's queue pair, or on the device; of a fatal one no
+ *            message goes any more
  *   stale:N  the N-th message completes, and nothing of it arrives
  *
  * GDR_STUB_CUDA_LIBRARY is a libcuda, the real one or another double, that knows
@@ -31,8 +34,9 @@ pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct qp *qps[QPS];
 struct qp *stalled;
 long messages, fault_at;
-int unplugged;
+int unplugged, reported;
 char fault[16];
+int fault_type;
 static struct ibv_device dev = { .name = "stub0" };
 
 int is(const char *name) { return messages == fault_at && !strcmp(fault, name); }
@@ -50,29 +54,35 @@ const char *ibv_get_device_name(struct ibv_device *d) { return d->name; }
 
 struct ibv_context *ibv_open_device(struct ibv_device *d)
 {
-	struct verbs_context *v = calloc(1, sizeof(*v));
+	struct device *v = calloc(1, sizeof(*v));
 	const char *f = getenv("GDR_STUB_FAULT");
 
 	*fault = 0;
-	fault_at = messages = unplugged = 0;
+	fault_at = messages = unplugged = reported = 0;
+	fault_type = -1;
 	if (f)
-		sscanf(f, "%15[a-z]:%ld", fault, &fault_at);
+		sscanf(f, "%15[a-z]:%ld:%d", fault, &fault_at, &fault_type);
 	load_cuda();
 	open_process();
-	v->context.device = d;
-	set_ops(&v->context.ops);
+	v->v.context.device = d;
+	set_ops(&v->v.context.ops);
+	open_events(v);
 	while (!strcmp(fault, "hang"))
 		pause();
 	if (!strcmp(fault, "crash"))
 		abort();
-	return &v->context;
+	return &v->v.context;
 }
 static int destroyed(void *p)
 {
 	free(p);
 	return 0;
 }
-int ibv_close_device(struct ibv_context *c) { return destroyed((char *)c - offsetof(struct verbs_context, context)); }
+int ibv_close_device(struct ibv_context *c)
+{
+	close_events(device_of(c));
+	return destroyed(device_of(c));
+}
 int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 {
 	(void)c;
@@ -264,6 +274,8 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	struct qp *q = (struct qp *)qp;
 
 	pthread_mutex_lock(&lock);
+	if (q->events)
+		abort(); /* the real one waits until each is acknowledged */
 	qps[qp->qp_num % QPS] = NULL;
 	if (stalled == q)
 		stalled = NULL;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,20 +33,38 @@ struct qp {
 	enum ibv_qp_state state;
 	uint32_t peer;
 	int far; /* socket to the process of the peer; 0: none yet */
+	int events; /* that were taken and not acknowledged */
 	struct entry *sq;
 	struct ibv_recv_wr *rq;
 	struct ibv_sge *rsge;
 	unsigned int sq_head, sq_tail, sq_size, rq_head, rq_tail, rq_size;
 };
 
+struct device {
+	struct verbs_context v;
+	int events_in; /* what is written here is read from the context's async_fd */
+};
+
+static inline struct device *device_of(struct ibv_context *c)
+{
+	return (struct device *)((char *)c - offsetof(struct verbs_context, context));
+}
+
 extern pthread_mutex_t lock; /* of all that follows */
 extern struct qp *qps[QPS];
 extern struct qp *stalled; /* its oldest request waits for another process's receive */
 extern long messages, fault_at;
-extern int unplugged;
+extern int unplugged, reported;
 extern char fault[16];
+extern int fault_type; /* of an event; -1: none */
 
 int is(const char *name); /* whether this message is the one to be spoilt in that manner */
+
+/* provider_events.c */
+void open_events(struct device *d);
+void close_events(struct device *d);
+/* Has each open device report an event; one of a queue pair only its own device. */
+void report(int type, struct qp *of);
 
 /* provider_gpu.c: bytes wherever they are. */
 void load_cuda(void);

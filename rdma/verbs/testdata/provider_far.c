@@ -103,7 +103,11 @@ void open_process(void)
 	if (once++)
 		return;
 	s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (s < 0 || bind(s, (struct sockaddr *)&a, name_of(own_process(), &a)) || listen(s, 64) ||
+	if (s >= 0 && bind(s, (struct sockaddr *)&a, name_of(own_process(), &a)) && errno == EADDRINUSE) {
+		close(s); /* another copy of this library in this process has it */
+		return;
+	}
+	if (s < 0 || listen(s, 64) ||
 	    pthread_create(&t, NULL, listen_for, (void *)(intptr_t)s))
 		abort();
 	pthread_detach(t);

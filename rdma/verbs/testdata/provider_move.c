@@ -54,6 +54,8 @@ void place(uint8_t *to, const uint8_t *from, uint32_t n)
 	__atomic_store_n(to + n - 1, from[n - 1], __ATOMIC_RELEASE);
 }
 
+static int fatal(int type) { return type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_PORT_ERR; }
+
 /* Runs the oldest request of q; 0 if it has to wait for a receive. */
 static int step(struct qp *q)
 {
@@ -67,6 +69,12 @@ static int step(struct qp *q)
 	uint8_t *from = e->wr.send_flags & IBV_SEND_INLINE ? e->inlined : (uint8_t *)(uintptr_t)e->sge.addr, *to;
 	uint32_t n = e->sge.length;
 
+	if (messages + 1 == fault_at && !strcmp(fault, "event") && !reported) {
+		report(fault_type, q);
+		reported = 1;
+	}
+	if (reported && fatal(fault_type))
+		return 0;
 	if (process_of(number) != own_process())
 		return step_far(q, e, number, from);
 	if (!peer || peer->state < IBV_QPS_RTR) {
@@ -79,6 +87,8 @@ static int step(struct qp *q)
 	if (receives && peer->rq_head == peer->rq_tail && !ud)
 		return 0;
 	if (messages + 1 >= fault_at && !strcmp(fault, "unplug")) {
+		if (!unplugged)
+			report(IBV_EVENT_PORT_ERR, q);
 		unplugged = 1;
 		return 0;
 	}
