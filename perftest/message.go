@@ -227,7 +227,7 @@ func (m *message) check() error {
 		if l.PortBytesPerSec < 0 || l.PCIeBytesPerSec < 0 {
 			return errors.New("a limit below zero")
 		}
-		texts := []string{l.PCIeReason, l.LimitedBy}
+		texts := []string{l.PCIeReason, l.LimitedBy, l.PortSource}
 		if m.Finished.Load != nil {
 			texts = append(texts, m.Finished.Load.Reason)
 		}
@@ -304,6 +304,9 @@ func (e *Endpoint) check() error {
 	if err := e.Stream.check(); err != nil {
 		return err
 	}
+	if e.PortBytesPerSec < 0 {
+		return errors.New("a port's rate below zero")
+	}
 	if e.Address+e.Bytes < e.Address {
 		return errors.New("memory that wraps around")
 	}
@@ -351,6 +354,9 @@ func (o *Outcome) check() error {
 func (l *LatencyDist) check() error {
 	if l == nil {
 		return nil
+	}
+	if l.LostAfterNs < 0 {
+		return errors.New("a message lost before it was sent")
 	}
 	if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
 		return errors.New("a latency whose percentiles are not in order")

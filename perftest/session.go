@@ -102,7 +102,11 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 	}
 	result.Join(m.Finished.of(side.other()))
 	result.Counters = map[Side]SideCounters{side: ours, side.other(): m.Finished.Counters}
-	result.Limits = map[Side]Limits{side: limits, side.other(): m.Finished.Limits}
+	if side == Initiator {
+		result.SetLimits(limits, m.Finished.Limits)
+	} else {
+		result.SetLimits(m.Finished.Limits, limits)
+	}
 	result.setLoad(side, load)
 	result.setLoad(side.other(), m.Finished.Load)
 	return result, nil

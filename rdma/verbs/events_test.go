@@ -93,3 +93,46 @@ func TestEventNames(t *testing.T) {
 		}
 	}
 }
+
+// The port's rate is what ibv_query_port_speed says, in units of 100 Mb/s; where
+// nothing can tell, what sysfs said stays, and the result says which it is.
+func TestPortSpeed(t *testing.T) {
+	older := olderProvider(t, "ibv_query_port_speed")
+	now, err := provider()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const gbit = 1e9 / 8
+	sysfs := perftest.Limits{PortBytesPerSec: 400 * gbit, PortSource: perftest.PortSourceSysfs}
+	for name, tt := range map[string]struct {
+		lib, speed string
+		want       float64
+		source     string
+		note       string
+	}{
+		"a bond of two":     {now, "8000", 800 * gbit, "ibv_query_port_speed", ""},
+		"a share of a port": {now, "1250", 125 * gbit, "ibv_query_port_speed", ""},
+		"driver cannot":     {now, "", 400 * gbit, "sysfs", ""},
+		"driver fails":      {now, "0", 400 * gbit, "sysfs", "ibv_query_port_speed: errno 5"},
+		"older library":     {older, "8000", 400 * gbit, "sysfs", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.speed != "" {
+				t.Setenv("GDR_STUB_SPEED", tt.speed)
+			}
+			r, err := measureBy(t.Context(), tt.lib, small(perftest.Write, perftest.Bandwidth, 64), perftest.NewLocal("stub0"))
+			if err != nil || !r.Good() {
+				t.Fatalf("%v, %+v", err, r)
+			}
+			r.SetLimits(sysfs, sysfs)
+			for side, l := range r.Limits {
+				if l.PortBytesPerSec != tt.want || l.PortSource != tt.source {
+					t.Errorf("%s: %+v, want %g by %s", side, l, tt.want, tt.source)
+				}
+			}
+			if said := strings.Contains(strings.Join(r.Initiator.Notes, "\n"), "ibv_query_port_speed"); said != (tt.note != "") || !strings.Contains(strings.Join(r.Initiator.Notes, "\n"), tt.note) {
+				t.Errorf("notes %q, want %q", r.Initiator.Notes, tt.note)
+			}
+		})
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -152,6 +153,7 @@ func (s *Session) setup(device int, ways []perftest.Way) (perftest.Endpoint, err
 		e.QPs = append(e.QPs, perftest.QP{Number: uint32(q.qp.qp_num), PSN: uint32(q.psn)})
 	}
 	s.tellMemory(&e)
+	s.tellSpeed(&e)
 	if C.gdr_can_watch(s.s) == 0 {
 		e.Notes = append(e.Notes, noEvents)
 	}
@@ -170,6 +172,19 @@ func (s *Session) tellMemory(e *perftest.Endpoint) {
 	e.Address, e.Bytes, e.NUMANode = uint64(uintptr(m.addr)), uint64(m.bytes), int(C.gdr_session_node(s.s))
 	if s.s.mr != nil {
 		e.RemoteKey = uint32(s.s.mr.rkey)
+	}
+}
+
+// tellSpeed says what the port carries, where libibverbs, kernel and driver can tell.
+func (s *Session) tellSpeed(e *perftest.Endpoint) {
+	const unitBytesPerSec = 100e6 / 8
+	var speed C.uint64_t
+	switch rc := syscall.Errno(C.gdr_query_port_speed(&s.s.v, s.s.ctx, C.uint8_t(s.local.Port), &speed)); rc {
+	case 0:
+		e.PortBytesPerSec = float64(speed) * unitBytesPerSec
+	case syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EPROTONOSUPPORT: // libibverbs, driver, kernel
+	default:
+		e.Notes = append(e.Notes, fmt.Sprintf("ibv_query_port_speed: errno %d, %s", int(rc), rc.Error()))
 	}
 }
 
@@ -337,6 +352,16 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 		if err != nil {
 			return o, err
 		}
+	}
+	if lost := uint64(s.s.lost); lost > 0 {
+		after := time.Duration(C.gdr_lost_after_ns(s.s))
+		if o.Latency == nil {
+			return o, &perftest.Failure{
+				Call: "datagrams", Subject: s.local.Device, Cause: fmt.Sprintf("none of %d messages was answered within %s", lost, after),
+				Check: "ping between the addresses of both GIDs; measure RC, which says what is wrong with the path",
+			}
+		}
+		o.Latency.Lost, o.Latency.LostAfterNs = lost, int64(after)
 	}
 	if s.flushes() {
 		o.Flush = s.flush()

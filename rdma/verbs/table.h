@@ -101,6 +101,10 @@ int gdr_query_device(const struct gdr_verbs *v, struct ibv_context *ctx, struct 
 /* Fills the fields of attr up to phys_state. */
 int gdr_query_port(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
 
+/* The port's speed in units of 100 Mb/s (ibv_query_port_speed(3)). 0 or an errno;
+ * ENOSYS: this libibverbs cannot tell. */
+int gdr_query_port_speed(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t port, uint64_t *speed);
+
 /* Registers 4096 bytes of the dma-buf with descriptor -1 on a protection domain
  * of its own and frees both. *answer becomes the registration's errno, 0 if it
  * succeeded. Returns 0 or the errno of what stands around the registration. */

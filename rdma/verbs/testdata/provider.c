@@ -7,6 +7,7 @@
  *   stray:N  the N-th message also writes a byte behind itself
  *   drop:N   the N-th message is lost: a datagram vanishes, a reliable one fails
  *            with IBV_WC_RETRY_EXC_ERR
+ *   lose:N   every N-th one is
  *   memlock  registration fails with ENOMEM
  *   hang     opening the device does not return
  *   crash    opening it ends the process
@@ -18,6 +19,9 @@
  *            port 1, on the sender's queue pair, or on the device; of a fatal one no
  *            message goes any more
  *   stale:N  the N-th message completes, and nothing of it arrives
+ *
+ * GDR_STUB_SPEED is what ibv_query_port_speed answers, 0: an error; without it there
+ * is none for this device.
  *
  * GDR_STUB_CUDA_LIBRARY is a libcuda, the real one or another double, that knows
  * what of the memory is a GPU's and moves it. GDR_STUB_DMABUF, GDR_STUB_DIRECT and
@@ -103,6 +107,18 @@ int ibv_query_port(struct ibv_context *c, uint8_t n, struct _compat_ibv_port_att
 	a->gid_tbl_len = 8;
 	a->link_layer = IBV_LINK_LAYER_ETHERNET;
 	return 0;
+}
+int ibv_query_port_speed(struct ibv_context *c, uint32_t port, uint64_t *speed)
+{
+	const char *v = getenv("GDR_STUB_SPEED");
+
+	(void)c;
+	if (port != 1)
+		return EINVAL;
+	if (!v)
+		return EOPNOTSUPP;
+	*speed = strtoull(v, NULL, 10);
+	return *speed ? 0 : EIO;
 }
 int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
 {

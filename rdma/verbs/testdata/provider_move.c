@@ -94,7 +94,7 @@ static int step(struct qp *q)
 	}
 	messages++;
 	q->sq_tail++;
-	if (is("drop") || (receives && peer->rq_head == peer->rq_tail)) {
+	if (is("drop") || (!strcmp(fault, "lose") && messages % fault_at == 0) || (receives && peer->rq_head == peer->rq_tail)) {
 		complete(q, e, ud ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
 		return 1;
 	}
