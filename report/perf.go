@@ -61,9 +61,9 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 
 func (p *page) perf(r *perftest.Result) {
 	p.line(p.paint(bold, clean(perfTitle(&r.Plan))))
-	p.perfEnd("from ", r.Initiator)
+	p.perfEnd("from ", r.Initiator, r.Limits[perftest.Initiator])
 	p.perfLoad(r, perftest.Initiator)
-	p.perfEnd("to   ", r.Responder)
+	p.perfEnd("to   ", r.Responder, r.Limits[perftest.Responder])
 	p.perfLoad(r, perftest.Responder)
 	for _, n := range append(r.Notes, r.Scope) {
 		if n != "" {
@@ -84,8 +84,24 @@ func (p *page) perf(r *perftest.Result) {
 			}
 		}
 	}
+	p.events(r)
 	if f := r.Failure; f != nil {
 		p.para("  "+p.mark(checks.Fail)+" ", string(r.Faulty)+": "+f.Error())
+	}
+}
+
+// events draws what devices and ports reported meanwhile.
+func (p *page) events(r *perftest.Result) {
+	for i := range r.Events {
+		e := &r.Events[i]
+		mark := p.mark(checks.Info)
+		if e.Harmful {
+			mark = p.mark(checks.Warn)
+		}
+		p.para("  "+mark+" ", string(e.Side)+": "+e.String())
+	}
+	if r.MoreEvents > 0 {
+		p.para("  "+p.mark(checks.Info)+" ", fmt.Sprintf("and %d more events", r.MoreEvents))
 	}
 }
 
@@ -130,13 +146,16 @@ func perfTitle(p *perftest.Plan) string {
 	return strings.Join(parts, ", ")
 }
 
-func (p *page) perfEnd(label string, e perftest.Endpoint) {
+func (p *page) perfEnd(label string, e perftest.Endpoint, l perftest.Limits) {
 	if e.Device == "" && e.Memory.Kind == "" {
 		return
 	}
 	text := "no NIC"
 	if e.Device != "" {
 		text = fmt.Sprintf("%s port %d", e.Device, e.Port)
+	}
+	if l.PortBytesPerSec > 0 && e.Device != "" {
+		text += fmt.Sprintf(", %g Gb/s by %s", l.PortBytesPerSec*8/1e9, l.PortSource)
 	}
 	if e.MTUBytes > 0 {
 		text += fmt.Sprintf(", MTU %d", e.MTUBytes)
@@ -266,6 +285,11 @@ func (p *page) latencies(steps []perftest.Step) {
 			fmt.Sprint(l.Samples), dataWord(s.Data))
 	}
 	p.table(g)
+	for _, s := range steps {
+		if l := s.Latency; l != nil && l.Lost > 0 {
+			p.para("  ", fmt.Sprintf("%d bytes: %d datagrams, or their answers, did not come within %s; they have no sample", s.SizeBytes, l.Lost, time.Duration(l.LostAfterNs)))
+		}
+	}
 	if n := len(steps); n > 0 {
 		p.flushes(steps[n-1].Flush)
 	}

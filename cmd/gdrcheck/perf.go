@@ -135,7 +135,7 @@ func (l loopback) run(ctx context.Context, p perftest.Plan, first perftest.Engin
 		return r, err
 	}
 	r.Simulated = r.Simulated || l.backend.simulated
-	r.Limits = map[perftest.Side]perftest.Limits{perftest.Initiator: l.limits(a), perftest.Responder: l.limits(b)}
+	r.SetLimits(l.limits(a), l.limits(b))
 	r.Counters = map[perftest.Side]perftest.SideCounters{
 		perftest.Initiator: perftest.CompareCounters(beforeA, l.backend.counters(ctx, a)),
 		perftest.Responder: perftest.CompareCounters(beforeB, l.backend.counters(ctx, b)),

@@ -120,7 +120,9 @@ func limitsOf(g *topo.Graph, l perftest.Local) perftest.Limits {
 	}
 	for _, p := range d.RDMA.Ports {
 		if p.Number == l.Port {
-			out.PortBytesPerSec = p.Rate.V.BitsPerSec / 8
+			if rate, ok := p.Rate.Get(); ok {
+				out.PortBytesPerSec, out.PortSource = rate.BitsPerSec/8, perftest.PortSourceSysfs
+			}
 		}
 	}
 	return out
