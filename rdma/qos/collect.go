@@ -74,7 +74,7 @@ func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pc
 		p.setAnswers(&a)
 		p.setNVConfig(&a)
 		p.setECN(&c.files)
-		p.setToS(&c.files)
+		c.setToS(p)
 		c.setLAG(p)
 		f.Ports = append(f.Ports, p.Port)
 	}
@@ -251,8 +251,12 @@ func (p *port) expandAll(list []string) []string {
 	return out
 }
 
+// rdmaCMDir has a directory for each device of which somebody made one
+// (Documentation/ABI/testing/configfs-rdma_cm).
+const rdmaCMDir = "/sys/kernel/config/rdma_cm"
+
 func (p *port) rdmaCM(name string) string {
-	return fmt.Sprintf("/sys/kernel/config/rdma_cm/%s/ports/%d/%s", p.Device, p.Number, name)
+	return fmt.Sprintf("%s/%s/ports/%d/%s", rdmaCMDir, p.Device, p.Number, name)
 }
 
 func (p *port) ttl() string {
