@@ -1,6 +1,6 @@
 // Package netif asks the kernel about network interfaces: DCB over route
-// netlink, ethtool and devlink over generic netlink, statistics by ioctl. Only
-// a worker does, since drivers answer under a lock that a broken one may hold.
+// netlink, ethtool and devlink over generic netlink, statistics by ioctl; and
+// over MADs what InfiniBand ports are cabled to. Only a worker does, since drivers answer under a lock that a broken one may hold.
 package netif
 
 import (

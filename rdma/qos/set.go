@@ -48,7 +48,6 @@ func (p *port) setAnswers(a *answers) {
 		Fill(&p.FEC, noNetDev)
 		Fill(&p.Pause, noNetDev)
 		Fill(&p.Module, noNetDev)
-		Fill(&p.Neighbour, noNetDev)
 		p.Stats = fact.As[[]Stat](noNetDev, nil)
 	} else {
 		e := a.ethtool[p.NetDev]
@@ -57,12 +56,29 @@ func (p *port) setAnswers(a *answers) {
 		if p.Module.Type.State == fact.NotCollected { // in the same words now and in a replay
 			Fill(&p.Module, fact.Missing[Port](fact.NotCollected, "", "asked with --module only"))
 		}
-		p.Neighbour = a.lldp[p.NetDev]
 	}
+	p.setNeighbour(a, noNetDev)
 	if addr := p.address(); addr != "" {
 		p.Devlink = a.devlink[addr]
 	} else {
 		Fill(&p.Devlink, fact.As(p.PCI, Devlink{}))
+	}
+}
+
+// setNeighbour takes what LLDP or, on InfiniBand, SMPs brought.
+func (p *port) setNeighbour(a *answers, noNetDev fact.Value[Port]) {
+	n := &p.Neighbour
+	switch {
+	case p.transport != rdma.InfiniBand && p.NetDev == "":
+		Fill(n, noNetDev)
+	case p.transport != rdma.InfiniBand:
+		*n = a.lldp[p.NetDev]
+	case p.cabled() == "":
+		Fill(n, fact.Missing[Port](fact.Absent, "phys_state", "the port has no link: "+p.physState.V))
+	default:
+		if *n = a.smp[p.cabled()]; n.Port.State == fact.NotCollected { // in the same words now and in a replay
+			Fill(n, fact.Missing[Port](fact.NotCollected, "", "asked with --neighbour only"))
+		}
 	}
 }
 

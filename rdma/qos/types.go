@@ -101,12 +101,12 @@ type LAG struct {
 	PortSelect fact.Value[string] `json:"port_select,omitzero"`
 }
 
-// Neighbour is what the other end of the cable calls itself over LLDP, as lldpd
-// heard it.
+// Neighbour is what the other end of the cable calls itself: over LLDP, as lldpd
+// heard it, or on InfiniBand in the answers to SubnGet.
 type Neighbour struct {
-	System   fact.Value[string] `json:"system,omitzero"`    // name of the switch
-	Chassis  fact.Value[string] `json:"chassis,omitzero"`   // its id, mostly a MAC address
-	Port     fact.Value[string] `json:"port,omitzero"`      // id of its port: Ethernet12, swp3
+	System   fact.Value[string] `json:"system,omitzero"`    // name of the switch; NodeDescription
+	Chassis  fact.Value[string] `json:"chassis,omitzero"`   // its id, mostly a MAC address; NodeGUID
+	Port     fact.Value[string] `json:"port,omitzero"`      // id of its port: Ethernet12, swp3; LocalPortNum
 	PortText fact.Value[string] `json:"port_text,omitzero"` // description of its port
 }
 
