@@ -76,7 +76,8 @@ func hasPart(have, part string) bool {
 		}
 		rest = rest[i:]
 		before, after := have[:len(have)-len(rest)], rest[len(part):]
-		if !(digitAt(part, 0) && digitAt(before, len(before)-1)) && !(digitAt(part, len(part)-1) && digitAt(after, 0)) {
+		inNumber := digitAt(part, 0) && digitAt(before, len(before)-1) || digitAt(part, len(part)-1) && digitAt(after, 0)
+		if !inNumber {
 			return true
 		}
 	}
