@@ -294,3 +294,41 @@ func TestBuffersInWords(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The evidence of a setting that is wrong is the way of each program's packets,
+// as far as it was seen.
+func TestPathRows(t *testing.T) {
+	m := goodNode()
+	trustPCP(m)
+	denied(&leg(m).ToS.RDMACM)
+	got := map[string]string{}
+	for _, e := range findingOf(t, m, roceTrust, "mlx5_0/1").Evidence {
+		got[e.Name] = e.Got
+	}
+	if got["NCCL"] != "ToS 106 → DSCP 26 → priority 0 (no VLAN tag) → lossy → buffer 0" || got["rdma_cm"] != "denied" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestToSMore(t *testing.T) {
+	f := findingOf(t, func() *topo.Machine {
+		m := goodNode()
+		unsupported(&leg(m).ToS.RDMACM)
+		return m
+	}(), roceToS, "mlx5_0/1")
+	if f.Verdict != Pass || !strings.Contains(f.Message, "NCCL's ToS 106, UCX's ToS 106 lead") {
+		t.Errorf("nobody shows rdma_cm's: %s %s", f.Verdict, f.Message)
+	}
+	// Where the network names its priority, PFC elsewhere is no way out.
+	m := goodNode()
+	m.QoS.Job.V[0].Value = "160"
+	for options, offered := range map[string]bool{"": true, "priority=3": false} {
+		opt := Options{}
+		if options != "" {
+			opt = network(t, options)
+		}
+		if f := findingOf(t, m, roceToS, "mlx5_0/1", opt); strings.Contains(strings.Join(f.Fix, "\n"), "Where it is 5: sudo mlnx_qos -i ens1 --pfc 0,0,0,0,0,1,0,0") != offered {
+			t.Errorf("%q: %q", options, f.Fix)
+		}
+	}
+}
