@@ -177,6 +177,8 @@ func TestQoSSeverities(t *testing.T) {
 		{"rdma-link-flaps", "mlx5_1/1", idleLeg(func(l *qos.Port) { l.Link.Downs.V = 95 }), Options{}, Warn, SeverityInfo},
 		{"rdma-module", "mlx5_0/1", set(func(l *qos.Port) { l.Module.State.V = "ModuleFault" }), Options{}, Warn, SeverityWarning},
 		{"rdma-module", "mlx5_1/1", idleLeg(func(l *qos.Port) { l.Module.State.V = "ModuleFault" }), Options{}, Warn, SeverityInfo},
+		{"rdma-link-fec", "mlx5_0/1", set(func(l *qos.Port) { l.FEC.Active.V = "None" }), Options{}, Warn, SeverityWarning},
+		{"rdma-link-fec", "mlx5_1/1", idleLeg(func(l *qos.Port) { l.FEC.Active.V = "None" }), Options{}, Warn, SeverityInfo},
 		{"nic-pending", "mlx5_0/1", set(func(l *qos.Port) { l.Devlink.Versions.V[1].Value = "1" }), Options{}, Warn, SeverityWarning},
 		{"nic-pending", "mlx5_1/1", idleLeg(func(l *qos.Port) { l.Devlink.Versions.V[1].Value = "1" }), Options{}, Warn, SeverityInfo},
 		{"nic-consistency", "mlx5_2", threeNICs(func(l *qos.Port) { l.DCB.PFC.V.Enabled = 0 }), Options{}, Fail, SeverityError},
