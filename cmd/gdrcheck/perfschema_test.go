@@ -61,6 +61,8 @@ func TestPerfSchema(t *testing.T) {
 		switch typ {
 		case reflect.TypeFor[checks.Finding]():
 			return &jsonschema.Schema{Ref: "#/$defs/finding"}
+		case reflect.TypeFor[checks.Rules]():
+			return &jsonschema.Schema{Ref: "#/$defs/rules"}
 		case reflect.TypeFor[checks.Verdict]():
 			return &jsonschema.Schema{Ref: "#/$defs/verdict"}
 		}
@@ -79,7 +81,7 @@ func TestPerfSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	defs := decodeObject(t, check)["$defs"].(map[string]any)
-	for _, name := range []string{"finding", "verdict", "check_id", "waiver"} {
+	for _, name := range []string{"finding", "verdict", "check_id", "waiver", "rules"} {
 		schema["$defs"].(map[string]any)[name] = defs[name]
 	}
 	schema["$id"] = "https://github.com/gdrcheck/gdrcheck/docs/schema/perf.schema.json"
