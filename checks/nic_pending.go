@@ -19,12 +19,8 @@ var nicPending = Check{
 	Subjects:                   EachLeg,
 	Eval: func(c *Case) {
 		leg := c.Subject.Leg
-		if c.Subject.NIC.Software {
-			c.NotApplicable("software RDMA")
+		if !linkCase(c) {
 			return
-		}
-		if !c.matters(c.Subject.NIC) {
-			c.Lower(SeverityInfo)
 		}
 		var waiting []string
 		versions, known := []qos.Version{}, leg.Devlink.Versions.State

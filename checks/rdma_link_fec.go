@@ -16,8 +16,7 @@ var rdmaLinkFEC = Check{
 	Subjects:                   EachLeg,
 	Eval: func(c *Case) {
 		leg := c.Subject.Leg
-		if c.Subject.NIC.Software {
-			c.NotApplicable("software RDMA")
+		if !linkCase(c) {
 			return
 		}
 		active, ok := Need(c, "FEC", leg.FEC.Active, leg.NetDir)

@@ -18,12 +18,8 @@ var rdmaModule = Check{
 	Eval: func(c *Case) {
 		leg := c.Subject.Leg
 		m := &leg.Module
-		if c.Subject.NIC.Software {
-			c.NotApplicable("software RDMA")
+		if !linkCase(c) {
 			return
-		}
-		if !c.matters(c.Subject.NIC) {
-			c.Lower(SeverityInfo)
 		}
 		if m.Type.State == fact.NotCollected {
 			c.NotApplicable("not asked: gdrcheck check --module reads it, which clears the alarms that the module has latched")

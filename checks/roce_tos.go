@@ -63,10 +63,10 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 	var wrong, unmarked, right []string
 	var lossy qos.Priorities // where the wrong ones lead
 	for _, m := range c.Machine.QoS.Marks(leg) {
-		t, ok := m.ToS.Get()
-		if !ok && m.ToS.State == fact.Unsupported {
+		if m.ToS.State == fact.Unsupported {
 			continue // pathRows says so
 		}
+		t, ok := m.ToS.Get()
 		if !ok {
 			Need(c, fmt.Sprintf("ToS of %s", m.Program), m.ToS, leg.NetDir)
 		}
@@ -89,7 +89,7 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 		c.amiss("%s, while %s is lossless", strings.Join(wrong, "; "), lossless)
 		c.Fix(fmt.Sprintf("Where %d is the network's lossless priority, for jobs: %s", target, set))
 		c.Fix(c.qosFix(leg, "tos", target)...)
-		if named, _ := c.networkPriority(); named == 0 && lossy != 0 {
+		if named, _ := c.networkPriority(); named == 0 {
 			c.Fix(fmt.Sprintf("Where it is %s: %s", lossy, c.qosFix(leg, "pfc", first(lossy, -1))[0]))
 		}
 	case unmarked != nil:
