@@ -46,7 +46,9 @@ func evalPerfData(c *Case) {
 		failed(c, r, "")
 		return
 	}
-	c.Row("compared", fmt.Sprintf("%d bytes", compared), "compared after the run")
+	if compared > 0 || r.Failure == nil {
+		c.Row("compared", fmt.Sprintf("%d bytes", compared), "compared after the run")
+	}
 	switch {
 	case r.Failure != nil:
 		brokeOff(c, r)

@@ -59,6 +59,8 @@ type Result struct {
 	// Together is how many tests ran at the same time, this one among them; 0: it
 	// ran alone.
 	Together int `json:"together,omitempty"`
+	// Reference: of the same port in host memory, beside a GPU's, to compare with.
+	Reference bool `json:"reference,omitempty"`
 
 	Plan      Plan     `json:"plan"`
 	Initiator Endpoint `json:"initiator"`

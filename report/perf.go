@@ -21,8 +21,10 @@ func NewPerf(results []*perftest.Result, rails []perftest.RailPair, o checks.Out
 		Verdict: o.Verdict, ExitCode: o.ExitCode,
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
 		Results:  append([]*perftest.Result{}, results...), Comparisons: perftest.Compare(results),
-		Rails: rails,
+		Rails: rails, Rules: o.Rules,
 	}
+	// Of a policy's waivers most are for what is not measured.
+	doc.Rules.Waivers = slices.DeleteFunc(slices.Clone(o.Rules.Waivers), func(w checks.WaiverUse) bool { return w.State == checks.WaiverUnused })
 	doc.Simulated = simulated(results)
 	return doc
 }
@@ -107,7 +109,8 @@ func (p *page) events(r *perftest.Result) {
 
 // perfVerdict draws what the checks say.
 func (p *page) perfVerdict(doc *Perf) {
-	groups := group(doc.Findings)
+	open, waived := split(doc.Findings)
+	groups := group(open)
 	for _, v := range []checks.Verdict{checks.Fail, checks.Warn} {
 		for _, g := range groups {
 			if g.verdict == v {
@@ -116,6 +119,7 @@ func (p *page) perfVerdict(doc *Perf) {
 		}
 	}
 	p.notes(groups)
+	p.waivers(doc.Rules.Waivers, waived)
 	p.blank()
 	if doc.Rails == nil {
 		p.each(groups, checks.Pass)
@@ -125,6 +129,9 @@ func (p *page) perfVerdict(doc *Perf) {
 	p.each(groups, checks.Unknown)
 	p.each(groups, checks.Blocked)
 	p.blank()
+	rules := doc.Rules
+	rules.Note = "" // it is of what a measurement does not need
+	p.rules(rules)
 	e := checks.ExitOf(checks.Outcome{Verdict: doc.Verdict}.Result())
 	p.line(p.paint(bold, p.paint(marks[doc.Verdict].ink, strings.ToUpper(string(e.Result)))) + fmt.Sprintf("; exit code %d", doc.ExitCode))
 }
