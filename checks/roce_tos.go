@@ -67,6 +67,10 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 		if !ok && m.ToS.State == fact.Unsupported {
 			continue // pathRows says so
 		}
+		if !ok && m.Chosen && m.ToS.State == fact.Failed {
+			wrong = append(wrong, m.ToS.Reason)
+			continue
+		}
 		if !ok {
 			Need(c, fmt.Sprintf("ToS of %s", m.Program), m.ToS, leg.NetDir)
 		}
