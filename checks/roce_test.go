@@ -198,6 +198,7 @@ func TestRoCECNP(t *testing.T) {
 	runCases(t, "roce-cnp", []verdictCase{
 		{"apart", nil, "mlx5_0/1", Pass, "DSCP 48, priority 6", ""},
 		{"on the lossless priority", cnp(48, 3), "mlx5_0/1", Warn, "go by priority 3, which is lossless", "echo 6 | sudo tee /sys/class/net/ens1/ecn/roce_np/cnp_802p_prio"},
+		{"marked for it, on the second port", all2(cnp(26, 6), set(func(l *qos.Port) { l.PCI.V.Function = 1 })), "mlx5_0/1", Warn, "DSCP 26", "sudo mlxconfig -d 0000:04:00.1 set CNP_802P_PRIO_P2=6 CNP_DSCP_P2=48"},
 		{"marked for it", cnp(26, 6), "mlx5_0/1", Warn, "DSCP 26, which leads to priority 3", "CNP_DSCP_P1=48"},
 		{"not shown", set(func(l *qos.Port) { denied(&l.ECN.CNPDSCP) }), "mlx5_0/1", Unknown, "may not be read", ""},
 		{"InfiniBand", infiniband, "mlx5_0/1", NotApplicable, "", ""},
