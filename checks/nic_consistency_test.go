@@ -27,6 +27,21 @@ func threeNICs(change func(*qos.Port)) func(*topo.Machine) {
 	}
 }
 
+// A mark that most siblings carry losslessly is not to be changed for the sake of
+// one NIC, on which all its traffic is lossy.
+func TestToSOfOddNIC(t *testing.T) {
+	pfc5 := func(l *qos.Port) { l.DCB.PFC.V.Enabled = 1 << 5 }
+	mapped := func(l *qos.Port) { l.DCB.Apps.V = []qos.App{{Selector: qos.ByDSCP, Protocol: 26, Priority: 4}} }
+	const leave = "Leave jobs as they are"
+	runCases(t, "roce-tos", []verdictCase{
+		{"PFC on another priority", threeNICs(pfc5), "mlx5_2/1", Warn, "goes by priority 3", leave},
+		{"another DSCP map", threeNICs(mapped), "mlx5_2/1", Warn, "goes by priority 4", leave},
+		{"all NICs", all2(threeNICs(pfc5), func(m *topo.Machine) { pfc5(&m.QoS.Ports[0]); pfc5(&m.QoS.Ports[1]) }), "mlx5_2/1", Warn, "goes by priority 3", "for jobs: NCCL_IB_TC="},
+		{"no siblings", all2(pfcOn(1 << 5)), "mlx5_0/1", Warn, "goes by priority 3", "for jobs: NCCL_IB_TC="},
+		{"one of two", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { pfc5(&m.QoS.Ports[1]) }), "mlx5_1/1", Warn, "goes by priority 3", leave},
+	})
+}
+
 func TestNICConsistency(t *testing.T) {
 	alike := func(*qos.Port) {}
 	runCases(t, "nic-consistency", []verdictCase{
