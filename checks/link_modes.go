@@ -44,7 +44,7 @@ func (c *Case) slowLink(bitsPerSec float64) (leg *qos.Port, best float64, told b
 	told = legs != nil
 	for _, l := range legs {
 		own, ok := fastest(l.Link.Modes).Get()
-		told = told && ok
+		told = told && ok && (len(legs) == 1 || l.Link.SpeedMbps.State == fact.Known)
 		if linkSpeed(l, bitsPerSec) < own && own > best {
 			leg, best = l, own
 		}
