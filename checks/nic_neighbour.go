@@ -28,8 +28,10 @@ var nicNeighbour = Check{
 			return
 		}
 		infiniBand := c.Subject.NIC.Transport.V == rdma.InfiniBand
-		if infiniBand && leg.Neighbour.System.State == fact.NotCollected {
-			c.Unknown("cannot tell: what an InfiniBand port is cabled to is asked on demand only")
+		if s := leg.Neighbour.System.State; infiniBand && (s == fact.NotCollected || s == fact.Denied) {
+			See(c, "neighbour", leg.Neighbour.System, leg.NetDir)
+			c.Want("%s", want)
+			c.Unknown("cannot tell: what an InfiniBand port is cabled to is asked on demand and by root only")
 			c.Fix("sudo gdrcheck check --neighbour --only " + c.check.ID + " (with the same policy)")
 			return
 		}
