@@ -54,7 +54,7 @@ func show(v any) string {
 	case []string:
 		return strings.Join(x, ", ")
 	case gpu.GDRCopyProbe:
-		return fmt.Sprintf("libgdrapi %s, gdrdrv %s", orUnknown(x.Library), orUnknown(x.Driver))
+		return fmt.Sprintf("libgdrapi %s, gdrdrv %s", orElse(x.Library, "unknown"), orElse(x.Driver, "unknown"))
 	case pci.Link:
 		return showLink(x.SpeedGTPerSec, x.Width)
 	case pci.ACS:
@@ -164,11 +164,4 @@ func showBytes(n uint64) string {
 		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
 	}
 	return fmt.Sprintf("%d GiB", n/gib)
-}
-
-func orUnknown(text string) string {
-	if text == "" {
-		return "unknown"
-	}
-	return text
 }

@@ -91,7 +91,7 @@ const imexChannels = "/dev/nvidia-caps-imex-channels/"
 func evalIMEX(c *Case) {
 	domains := map[string][]string{}
 	for _, s := range eachNVIDIAGPU(c.Node) {
-		f, ok := nvml(s.GPU, func(d *gpu.NVMLDevice) fact.Value[gpu.Fabric] { return d.Fabric }).Get()
+		f, ok := mustSee(c, "fabric of "+s.ID, nvml(s.GPU, func(d *gpu.NVMLDevice) fact.Value[gpu.Fabric] { return d.Fabric }))
 		if !ok || f.State != "completed" || strings.Trim(f.ClusterUUID, "0-") == "" {
 			continue
 		}

@@ -26,7 +26,7 @@ func passthrough(m *topo.Machine) { fn(m, gpuAddr).Driver = known("vfio-pci") }
 
 func TestGPUDriver(t *testing.T) {
 	version := func(v string) func(*topo.Machine) {
-		return func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = v }
+		return func(m *topo.Machine) { m.GPU.NVIDIA.Version.V, m.GPU.NVIDIA.NVML.V.DriverVersion = v, v }
 	}
 	runCases(t, "gpu-driver", []verdictCase{
 		{"current", nil, "node", Pass, "580.95.05", ""},
@@ -131,7 +131,7 @@ func TestIMEX(t *testing.T) {
 			dev(m).Fabric.V = gpu.Fabric{State: "completed", ClusterUUID: "00000000-0000-0000-0000-000000000000"}
 		}, "node", NotApplicable, "", ""},
 		{"not joined yet", func(m *topo.Machine) { domain(m); dev(m).Fabric.V.State = "in_progress" }, "node", NotApplicable, "no multi-node", ""},
-		{"fabric not seen", func(m *topo.Machine) { domain(m); denied(&dev(m).Fabric) }, "node", NotApplicable, "no multi-node", ""},
+		{"fabric not seen", func(m *topo.Machine) { domain(m); denied(&dev(m).Fabric) }, "node", Unknown, "fabric of GPU0 may not be read", ""},
 	})
 }
 

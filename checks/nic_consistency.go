@@ -161,8 +161,8 @@ type resemblance struct {
 	odd      []string
 	grave    bool // a difference loses packets
 	majority bool // of each difference more than half of the NICs have the other value
-	// unseen gives the verdict for a setting that must be seen and was not,
-	// neither here nor on a sibling; nil: none.
+	// unseen gives the verdict for a setting that must be seen and was not, where
+	// nothing else is odd; nil: none. That no sibling's driver has it is no loss.
 	unseen func()
 }
 
@@ -176,7 +176,7 @@ func (c *Case) likeSiblings(own, all []Subject) resemblance {
 			switch mine := l.of(&c.Machine.QoS, leg.Leg); {
 			case seen:
 				r.compared++
-			case l.needed && r.unseen == nil && mine.State != fact.Unsupported && mine.State != fact.Known:
+			case l.needed && r.unseen == nil && mine.State != fact.Known && (d.of > 0 || mine.State != fact.Unsupported):
 				r.unseen = func() { Need(c, l.name+" of "+leg.ID, mine, leg.Leg.NetDir) }
 			}
 			if d.mine == "" {
@@ -224,19 +224,13 @@ func (c *Case) compare(l likeness, leg Subject, all []Subject) (d difference, se
 		d.of++
 	}
 	text, ok := mine.Get()
-	switch {
-	case len(order) == 0:
-		return d, false
-	case !ok && l.needed:
-		Need(c, l.name+" of "+leg.ID, mine, leg.Leg.NetDir)
-	case !ok:
+	if !ok {
 		return d, false
 	}
 	common := slices.MaxFunc(order, func(a, b string) int { return cmp.Compare(len(have[a]), len(have[b])) })
-	if common == text {
-		return d, d.of > 1
+	if common != text {
+		d.name, d.mine, d.theirs, d.source = l.name, text, common, c.source(mine.Source, leg.Leg.NetDir)
+		d.like, d.majority = have[common], 2*len(have[common]) > d.of
 	}
-	d.name, d.mine, d.theirs, d.source = l.name, text, common, c.source(mine.Source, leg.Leg.NetDir)
-	d.like, d.majority = have[common], 2*len(have[common]) > d.of
-	return d, true
+	return d, d.of > 1
 }

@@ -73,6 +73,8 @@ func TestNICConsistency(t *testing.T) {
 		}), "mlx5_2", Warn, "forward error correction None, while 2 of 3 have RS", ""},
 		{"one and one", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { m.QoS.Ports[1].DCB.PFC.V.Enabled = 0 }), "mlx5_1", Warn, "while 1 of 2 have priority 3", ""},
 		{"its own not seen", threeNICs(func(l *qos.Port) { denied(&l.DCB.PFC) }), "mlx5_2", Unknown, "PFC of mlx5_2/1 may not be read", ""},
+		{"its own not seen, and another is odd", threeNICs(func(l *qos.Port) { l.DCB.Trust.V = qos.TrustPCP; denied(&l.DCB.PFC) }), "mlx5_2", Fail, "trust pcp, while 2 of 3 have dscp", ""},
+		{"its own cannot be told", threeNICs(func(l *qos.Port) { unsupported(&l.DCB.PFC) }), "mlx5_2", Unknown, "PFC of mlx5_2/1 not supported here", ""},
 		{"nobody's seen", all2(threeNICs(alike), func(m *topo.Machine) {
 			m.QoS = qos.Facts{}
 			for i := range m.RDMA.Devices {
@@ -116,4 +118,40 @@ func TestOneOfEight(t *testing.T) {
 	if got := strings.Join(named, ", "); got != "roce-tos mlx5_5/1, nic-consistency mlx5_5" || o.ExitCode != 1 {
 		t.Errorf("%s; exit code %d", got, o.ExitCode)
 	}
+}
+
+// How many settings were compared is how many both this NIC and a sibling have.
+func TestSettingsCompared(t *testing.T) {
+	unsupportedAll := func(l *qos.Port) {
+		l.DCB, l.ECN, l.Pause, l.FEC, l.Devlink = qos.DCB{}, qos.ECN{}, qos.Pause{}, qos.FEC{}, qos.Devlink{}
+		unsupported(&l.DCB.Trust)
+		unsupported(&l.DCB.PFC)
+		l.ToS.Forced = fact.Missing[int](fact.Denied, "tc/1/traffic_class", "permission denied")
+	}
+	each := func(change func(*qos.Port)) func(*topo.Machine) {
+		return all2(threeNICs(func(*qos.Port) {}), func(m *topo.Machine) {
+			for i := range m.QoS.Ports {
+				change(&m.QoS.Ports[i])
+			}
+		})
+	}
+	ib := func(m *topo.Machine) {
+		for i := range m.RDMA.Devices {
+			m.RDMA.Devices[i].Transport.V = rdma.InfiniBand
+		}
+	}
+	onlyFEC := each(func(l *qos.Port) { unsupportedAll(l); l.FEC.Active = known("RS") })
+	last := func(change func(*qos.Port)) func(*topo.Machine) {
+		return func(m *topo.Machine) { change(&m.QoS.Ports[2]) }
+	}
+	runCases(t, "nic-consistency", []verdictCase{
+		// goodLeg has every setting of the table but one: it says nothing of the eswitch.
+		{"all that they have", threeNICs(func(*qos.Port) {}), "mlx5_2", Pass, "13 settings as", ""},
+		{"one not seen here", threeNICs(func(l *qos.Port) { denied(&l.FEC.Active) }), "mlx5_2", Pass, "12 settings as", ""},
+		{"one seen here alone", threeNICs(func(l *qos.Port) { l.Devlink.EswitchMode = known("legacy") }), "mlx5_2", Pass, "13 settings as", ""},
+		{"none seen", each(unsupportedAll), "mlx5_2", Unknown, "none of the settings was seen", ""},
+		{"InfiniBand, one alike", all2(onlyFEC, ib), "mlx5_2", Pass, "1 settings as", ""},
+		{"InfiniBand, one not alike", all2(onlyFEC, ib, last(func(l *qos.Port) { l.FEC.Active.V = "None" })), "mlx5_2", Warn, "forward error correction None, while 2 of 3 have RS", ""},
+		{"InfiniBand, none", all2(each(unsupportedAll), ib), "mlx5_2", NotApplicable, "subnet manager's", ""},
+	})
 }

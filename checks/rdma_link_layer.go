@@ -36,7 +36,7 @@ var rdmaLinkLayer = Check{
 		ib, eth := by[rdma.InfiniBand], by[rdma.RoCE]
 		switch {
 		case total < 2:
-			c.NotApplicable("fewer than two NICs for GPUs")
+			c.none("fewer than two NICs for GPUs")
 			return
 		case len(ib) == 0 || len(eth) == 0:
 			c.Pass("%d alike", total)

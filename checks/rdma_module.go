@@ -18,12 +18,8 @@ var rdmaModule = Check{
 	Eval: func(c *Case) {
 		leg := c.Subject.Leg
 		m := &leg.Module
-		if c.Subject.NIC.Software {
-			c.NotApplicable("software RDMA")
+		if !linkCase(c) {
 			return
-		}
-		if !c.matters(c.Subject.NIC) {
-			c.Lower(SeverityInfo)
 		}
 		if m.Type.State == fact.NotCollected {
 			c.NotApplicable("not asked: gdrcheck check --module reads it, which clears the alarms that the module has latched")
@@ -65,6 +61,8 @@ var rdmaModule = Check{
 			c.Unsure("they stay until they are read: look twice")
 			c.Fix(look, "High temperature: see to the cooling; low receive power: clean or change the fibre, then the module at the other end")
 		default:
+			mustSee(c, "state", m.State, leg.NetDir)
+			mustSee(c, "power mode", m.PowerMode, leg.NetDir)
 			// A cable without a monitor has no alarms.
 			Need(c, "alarms", fact.Map(m.Alarms, func([]string) (string, error) { return "none", nil }), leg.NetDir)
 			c.Pass("%s", kind)

@@ -31,6 +31,10 @@ func TestLibIBVerbs(t *testing.T) {
 	const usr, local = "/usr/lib64/libibverbs.so.1", "/usr/local/lib/libibverbs.so.1"
 	runCases(t, "libibverbs", []verdictCase{
 		{"good", nil, "node", Pass, "1.14.50.0", ""},
+		{"nobody tried to open the NIC", noProbe, "node", Info, "1.14.50.0; whether it opens mlx5_0 was not seen", ""},
+		{"drivers not seen, but it opens", func(m *topo.Machine) { denied(&m.RDMA.Providers); denied(&nic(m).Driver) }, "node", Pass, "", ""},
+		{"drivers not seen", all2(noProbe, func(m *topo.Machine) { denied(&m.RDMA.Providers) }), "node", Unknown, "drivers of libibverbs may not be read", ""},
+		{"the NIC's driver not seen", all2(noProbe, func(m *topo.Machine) { denied(&nic(m).Driver) }), "node", Unknown, "driver of mlx5_0 may not be read", ""},
 		{"none", none, "node", Warn, "none of the usual folders", "apt install libibverbs1"},
 		{"none in a container", all2(none, docker), "node", Warn, "", "In an image of Debian or Ubuntu: apt install libibverbs1"},
 		{"too old for DMA-BUF", version("1.11.32.1"), "node", Warn, "libibverbs 1.11.32.1 has no ibv_reg_dmabuf_mr", "rdma-core"},

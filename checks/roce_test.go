@@ -392,3 +392,86 @@ func FuzzJudgeQoS(f *testing.F) {
 		}
 	})
 }
+
+// What breaks a lossless network is a warning while the network is only taken
+// for one, and a failure once somebody says that it is (--network lossless, or a
+// policy): the node is then not ready.
+func TestNamedNetworkFails(t *testing.T) {
+	for check, change := range map[string]func(*topo.Machine){
+		"roce-trust":  trustPCP,
+		"roce-pfc":    pfcOn(0),
+		"roce-buffer": set(func(l *qos.Port) { l.DCB.Buffer.V.Priority = [8]int{} }),
+		"roce-tos":    set(func(l *qos.Port) { l.ToS.Forced = fact.Of(41, "tc/1/traffic_class") }),
+	} {
+		for _, tc := range []struct {
+			name     string
+			options  Options
+			verdict  Verdict
+			severity Severity
+			exit     int
+		}{
+			{"nobody says", Options{}, Warn, SeverityWarning, 0},
+			{"the option says", network(t, "lossless"), Fail, SeverityError, 1},
+			{"the policy says", Options{Policy: &Policy{Network: &Network{Profile: "lossless"}}}, Fail, SeverityError, 1},
+		} {
+			m := goodNode()
+			change(m)
+			tc.options.Only = []string{check}
+			o := mustRun(t, m, tc.options)
+			f := one(t, o, check, "mlx5_0/1")
+			if f.Verdict != tc.verdict || f.Severity != tc.severity || (f.Unsure != "") != (tc.verdict == Warn) {
+				t.Errorf("%s, %s: %s of severity %s: %s; unsure %q", check, tc.name, f.Verdict, f.Severity, f.Message, f.Unsure)
+			}
+			if o.ExitCode != tc.exit {
+				t.Errorf("%s, %s: exit code %d", check, tc.name, o.ExitCode)
+			}
+		}
+		m := goodNode()
+		change(m)
+		if f := one(t, mustRun(t, m, network(t, "lossy")), check, "mlx5_0/1"); troubled(f) {
+			t.Errorf("%s on a lossy network: %s %s", check, f.Verdict, f.Message)
+		}
+	}
+}
+
+// A port whose DCBX is CEE alone has its flow control in CEE's own answer
+// (include/uapi/linux/dcbnl.h: DCB_CAP_DCBX_VER_CEE, DCB_CMD_CEE_GET); IEEE's has
+// none then.
+func TestPFCByCEE(t *testing.T) {
+	const ask = "netlink:CEE_GET"
+	cee := func(own fact.Value[qos.Priorities]) func(*topo.Machine) {
+		return set(func(l *qos.Port) {
+			l.DCB.DCBX.V = qos.DCBX{Host: true, CEE: true}
+			unsupported(&l.DCB.PFC)
+			l.DCB.CEEPFC, l.DCB.CEEPeerPFC = own, fact.Missing[qos.Priorities](fact.Unsupported, ask, "the driver left it out")
+		})
+	}
+	peer := func(on qos.Priorities) func(*topo.Machine) {
+		return set(func(l *qos.Port) { l.DCB.CEEPeerPFC = fact.Of(on, ask) })
+	}
+	on3 := fact.Of(qos.Priorities(1<<3), ask)
+	runCases(t, "roce-pfc", []verdictCase{
+		{"on", cee(on3), "mlx5_0/1", Pass, "on for priority 3 alone", ""},
+		{"off", cee(fact.Of(qos.Priorities(0), ask)), "mlx5_0/1", Warn, "PFC is off for all priorities", "--pfc 0,0,0,1,0,0,0,0"},
+		{"two", cee(fact.Of(qos.Priorities(1<<3|1<<4), ask)), "mlx5_0/1", Warn, "on for 2 priorities (3,4)", ""},
+		{"the switch agrees", all2(cee(on3), peer(1<<3)), "mlx5_0/1", Pass, "on for priority 3 alone", ""},
+		{"the switch has another", all2(cee(on3), peer(1<<4)), "mlx5_0/1", Warn, "priority 3 here and for 4 on the switch", ""},
+		{"left out of CEE's answer, too", cee(fact.Missing[qos.Priorities](fact.Unsupported, ask, "the driver left it out")), "mlx5_0/1", Unknown, "PFC not supported here", ""},
+		{"denied", cee(fact.Missing[qos.Priorities](fact.Denied, ask, "permission denied")), "mlx5_0/1", Unknown, "PFC may not be read", ""},
+		{"failed", cee(fact.Missing[qos.Priorities](fact.Failed, ask, "cut short")), "mlx5_0/1", Unknown, "reading PFC failed", ""},
+		{"both forms: IEEE's counts", all2(cee(fact.Of(qos.Priorities(0), ask)), set(func(l *qos.Port) {
+			l.DCB.DCBX.V.IEEE = true
+			l.DCB.PFC = fact.Of(qos.PFC{Enabled: 1 << 3}, "netlink:IEEE_GET")
+		})), "mlx5_0/1", Pass, "on for priority 3 alone", ""},
+		{"IEEE alone: CEE's does not", set(func(l *qos.Port) { l.DCB.CEEPFC = fact.Of(qos.Priorities(0), ask) }), "mlx5_0/1", Pass, "on for priority 3 alone", ""},
+		{"InfiniBand", all2(cee(on3), infiniband), "mlx5_0/1", NotApplicable, "", ""},
+	})
+	runCasesOn(t, "roce-pfc", network(t, "lossless"), []verdictCase{
+		{"off", cee(fact.Of(qos.Priorities(0), ask)), "mlx5_0/1", Fail, "PFC is off", ""},
+	})
+	// The other checks of lossless traffic go by the same priorities.
+	runCases(t, "roce-tos", []verdictCase{
+		{"marked for it", cee(on3), "mlx5_0/1", Pass, "lead to lossless priority 3", ""},
+		{"marked for another", cee(fact.Of(qos.Priorities(1<<5), ask)), "mlx5_0/1", Warn, "while 5 is lossless", ""},
+	})
+}

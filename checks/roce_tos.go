@@ -64,10 +64,10 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 	var lossy qos.Priorities // where the wrong ones lead
 	siblings := true         // carry the wrong ones losslessly
 	for _, m := range c.Machine.QoS.Marks(leg) {
-		t, ok := m.ToS.Get()
-		if !ok && m.ToS.State == fact.Unsupported {
+		if m.ToS.State == fact.Unsupported {
 			continue // pathRows says so
 		}
+		t, ok := m.ToS.Get()
 		if !ok && m.Chosen && m.ToS.State == fact.Failed {
 			wrong = append(wrong, m.ToS.Reason)
 			continue
@@ -99,7 +99,7 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 		}
 		c.Fix(fmt.Sprintf("Where %d is the network's lossless priority, for jobs: %s", target, set))
 		c.Fix(c.qosFix(leg, "tos", target)...)
-		if named, _ := c.networkPriority(); named == 0 && lossy != 0 {
+		if named, _ := c.networkPriority(); named == 0 {
 			c.Fix(fmt.Sprintf("Where it is %s: %s", lossy, c.qosFix(leg, "pfc", first(lossy, -1))[0]))
 		}
 	case unmarked != nil:

@@ -32,6 +32,7 @@ type loopbackOptions struct {
 	PeerDevice string
 	PeerPort   int
 	PeerCPU    int
+	Judging    judging
 }
 
 func newPerfLoopbackCommand(s *streams, runF func(context.Context, *loopbackOptions) error) *cobra.Command {
@@ -61,6 +62,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 	}
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	addVerboseFlag(cmd, &opts.Output)
+	addJudgingFlags(cmd, &opts.Judging)
 	addPlanFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
@@ -73,6 +75,10 @@ PCIe, memory and driver are measured, not cable and switch.`,
 func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	by, err := perfChoice(&opts.Judging)
+	if err != nil {
+		return err
+	}
 	a, b, err := opts.ends(ctx)
 	if err != nil {
 		return err
@@ -86,7 +92,7 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 		}
 		results = append(results, noted(r, p.Note))
 	}
-	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
+	return writePerf(ctx, opts.IO, &opts.Output, by, measured{Results: results}, at)
 }
 
 // ends are where both ends of a loopback measure.
@@ -135,7 +141,7 @@ func (l loopback) run(ctx context.Context, p perftest.Plan, first perftest.Engin
 		return r, err
 	}
 	r.Simulated = r.Simulated || l.backend.simulated
-	r.Limits = map[perftest.Side]perftest.Limits{perftest.Initiator: l.limits(a), perftest.Responder: l.limits(b)}
+	r.SetLimits(l.limits(a), l.limits(b))
 	r.Counters = map[perftest.Side]perftest.SideCounters{
 		perftest.Initiator: perftest.CompareCounters(beforeA, l.backend.counters(ctx, a)),
 		perftest.Responder: perftest.CompareCounters(beforeB, l.backend.counters(ctx, b)),
@@ -157,14 +163,21 @@ type measured struct {
 	Rails   []perftest.RailPair
 }
 
+// perfChoice is what the checks of measurements judge by.
+func perfChoice(j *judging) (checks.Options, error) {
+	o := checks.Options{Only: []string{string(checks.AreaPerf)}}
+	return o, j.read(&o)
+}
+
 // writePerf has the checks judge the results, writes the document and ends with
 // the exit code of its verdict.
-func writePerf(ctx context.Context, s *streams, o *outputs, what measured, at time.Time) error {
+func writePerf(ctx context.Context, s *streams, o *outputs, by checks.Options, what measured, at time.Time) error {
 	m, err := perf.machine(ctx)
 	if err != nil {
 		return err
 	}
-	outcome, err := checks.Run(m, checks.Options{Only: []string{string(checks.AreaPerf)}, Results: what.Results, Rails: what.Rails})
+	by.Results, by.Rails = what.Results, what.Rails
+	outcome, err := checks.Run(m, by)
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,7 @@ func (p *port) setAnswers(a *answers) {
 		p.Link, p.FEC, p.Pause = e.Link, e.FEC, e.Pause
 		p.Stats, p.Module = a.stats[p.NetDev], a.modules[p.NetDev]
 		if p.Module.Type.State == fact.NotCollected { // in the same words now and in a replay
+			p.Module = Module{}
 			Fill(&p.Module, fact.Missing[Port](fact.NotCollected, "", "asked with --module only"))
 		}
 	}
