@@ -94,17 +94,34 @@ func TestGPUFabric(t *testing.T) {
 		}, "GPU0", NotApplicable, "", ""},
 		{"denied", func(m *topo.Machine) { denied(&dev(m).Fabric) }, "GPU0", Unknown, "may not be read", ""},
 	})
-	// What was not seen puts a node in doubt only where NVSwitches are.
-	check, _ := Lookup("gpu-fabric")
-	m := goodNode()
-	denied(&dev(m).Fabric)
-	if f := findingOf(t, m, check, "GPU0"); f.Severity != SeverityWarning {
-		t.Errorf("without NVSwitch: %s", f.Severity)
+	// What was not seen puts a node in doubt only where NVSwitches are; what was
+	// seen counts whole.
+	other := func(vendor pci.ID, class pci.Class) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			m.PCI = append(m.PCI, function("0000:09:00.0", rootPort, class, pci.PortEndpoint))
+			fn(m, "0000:09:00.0").Vendor = known(vendor)
+		}
 	}
-	m.PCI = append(m.PCI, function("0000:09:00.0", rootPort, 0x068000, pci.PortEndpoint))
-	fn(m, "0000:09:00.0").Vendor = known(pci.ID(0x10de))
-	if f := findingOf(t, m, check, "GPU0"); f.Severity != SeverityError {
-		t.Errorf("with NVSwitch: %s", f.Severity)
+	lost := func(state fact.State) func(*topo.Machine) {
+		return func(m *topo.Machine) { dev(m).Fabric = fact.Missing[gpu.Fabric](state, "nvml", "lost") }
+	}
+	for name, tc := range map[string]struct {
+		change func(*topo.Machine)
+		want   Severity
+	}{
+		"denied":                          {lost(fact.Denied), SeverityWarning},
+		"failed":                          {lost(fact.Failed), SeverityWarning},
+		"not collected":                   {lost(fact.NotCollected), SeverityWarning},
+		"beside an NVSwitch":              {all2(lost(fact.Denied), other(0x10de, 0x068000)), SeverityError},
+		"beside another of NVIDIA's":      {all2(lost(fact.Denied), other(0x10de, pci.Class3D<<8)), SeverityWarning},
+		"beside another maker's bridge":   {all2(lost(fact.Denied), other(0x8086, 0x068000)), SeverityWarning},
+		"seen, and the fabric is not set": {fabric("not_started", 0), SeverityError},
+	} {
+		m := goodNode()
+		tc.change(m)
+		if f := findingOf(t, m, gpuFabric, "GPU0"); f.Severity != tc.want {
+			t.Errorf("%s: %s of severity %s", name, f.Verdict, f.Severity)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
@@ -171,5 +172,32 @@ func neverPassesUnseen(t *testing.T, m *topo.Machine, check Check, subject strin
 	}
 	if again := judgeIt(); !reflect.DeepEqual(again, whole) {
 		t.Errorf("%s %s: the machine was not put back", check.ID, subject)
+	}
+}
+
+// Where devices may have been overlooked, nothing to judge is unknown; a device
+// that is on no bus, or of which nobody asked, is none that was overlooked.
+func TestNothingToJudge(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*topo.Machine)
+		want   Verdict
+	}{
+		"all seen":               {func(*topo.Machine) {}, NotApplicable},
+		"GPUs not collected":     {func(m *topo.Machine) { m.Problems = []topo.Problem{{Part: "gpu", Reason: "x"}} }, Unknown},
+		"a NIC's place denied":   {func(m *topo.Machine) { denied(&nic(m).PCI) }, Unknown},
+		"a NIC on no bus":        {func(m *topo.Machine) { nic(m).PCI = absent[pci.Address]() }, NotApplicable},
+		"software RDMA":          {func(m *topo.Machine) { denied(&nic(m).PCI); nic(m).Software = true }, NotApplicable},
+		"nobody asked":           {func(m *topo.Machine) { nic(m).PCI = fact.Value[pci.Address]{} }, NotApplicable},
+		"a function's class":     {func(m *topo.Machine) { denied(&fn(m, uplink).Class) }, Unknown},
+		"host facts do not tell": {func(m *topo.Machine) { m.Problems = []topo.Problem{{Part: "host", Reason: "x"}} }, NotApplicable},
+	} {
+		m := goodNode()
+		m.GPU.GPUs = nil
+		tc.change(m)
+		for _, check := range []Check{numaBalancing, kernelDMABuf, gpuMemory} { // by none, and by the runner
+			if f := findingOf(t, m, check, nodeID); f.Verdict != tc.want {
+				t.Errorf("%s: %s: %s %s", name, check.ID, f.Verdict, f.Message)
+			}
+		}
 	}
 }
