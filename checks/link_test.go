@@ -86,7 +86,8 @@ func TestNICNeighbour(t *testing.T) {
 		{"InfiniBand", all2(infiniBand, heard("MF0;leaf9:MQM9700/U1", "7")), "mlx5_0/1", Fail, "cabled to MF0;leaf9:MQM9700/U1 7", "smpquery -C mlx5_0 -P 1 -D nodedesc 0,1"},
 		{"InfiniBand, not asked", all2(infiniBand, set(func(l *qos.Port) {
 			l.Neighbour.System = fact.Missing[string](fact.NotCollected, "", "asked with --neighbour only")
-		})), "mlx5_0/1", Unknown, "on demand only", "sudo gdrcheck check --neighbour"},
+		})), "mlx5_0/1", Unknown, "on demand and by root only", "sudo gdrcheck check --neighbour"},
+		{"InfiniBand, without root", all2(infiniBand, set(func(l *qos.Port) { denied(&l.Neighbour.System) })), "mlx5_0/1", Unknown, "on demand and by root only", "sudo gdrcheck check --neighbour"},
 		{"InfiniBand, silent", all2(infiniBand, set(func(l *qos.Port) {
 			l.Neighbour.System = fact.Missing[string](fact.Failed, "smp:NodeInfo", "no answer: nobody is there")
 		})), "mlx5_0/1", Unknown, "no answer: nobody is there", ""},

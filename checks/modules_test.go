@@ -168,6 +168,13 @@ func TestModuleSignature(t *testing.T) {
 		{"signed and not loaded", boot(false, known(true)), "node", Warn, "may not be enrolled", "Key was rejected"},
 		{"refused, says the kernel", all2(boot(false, known(true)), logged(host.LogUnsigned, "Loading of module with unavailable key is rejected", "")), "node", Fail, "has refused a module", "mokutil"},
 		{"too large to open", boot(false, fact.Missing[bool](fact.Unsupported, "nvidia.ko", "too large")), "node", Warn, "may not be enrolled", ""},
+		{"one that is loaded, its file not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.ModuleFiles[0].Path) }), "node", Pass, "", ""},
+		{"one that nobody asks for, its file not seen", all2(boot(true, known(true)), func(m *topo.Machine) {
+			m.Host.ModuleFiles[1].Name = "ib_core"
+			denied(&m.Host.ModuleFiles[1].Path)
+		}), "node", Pass, "", ""},
+		{"one that is not loaded, its file not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.ModuleFiles[1].Path) }), "node", Unknown, "file of gdrdrv may not be read", ""},
+		{"one that is not loaded, its signature not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.ModuleFiles[1].Signed) }), "node", Unknown, "signature of gdrdrv may not be read", ""},
 		{"modules not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.Modules) }), "node", Unknown, "may not be read", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.SecureBoot) }, "node", Unknown, "may not be read", ""},
 		{"refused another time, and loaded now", all2(boot(true, known(true)), logged(host.LogUnsigned, "Loading of module is rejected", "")), "node", Pass, "loaded or signed", ""},

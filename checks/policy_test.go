@@ -531,38 +531,3 @@ func TestPresetRules(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
-
-// What a policy expects of a NIC whose model, rate or firmware was not seen is
-// unknown: such a NIC is not left out.
-func TestPolicyUnseen(t *testing.T) {
-	opt := func(text string) Options {
-		p, err := ParsePolicy([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return Options{Policy: p}
-	}
-	slow := func(m *topo.Machine) { port(m).Rate.V = rdma.Rate{BitsPerSec: 200e9, Text: "200 Gb/sec"} }
-	runCasesOn(t, "policy-nic-rate", opt("expect: {nics: {model: ConnectX-7, rate_gbps: 400}}"), []verdictCase{
-		{"as expected", nil, "mlx5_0/1", Pass, "400", ""},
-		{"slower", slow, "mlx5_0/1", Fail, "200 Gb/s, expected 400 Gb/s", ""},
-		{"model not seen", func(m *topo.Machine) { denied(&nic(m).Model) }, "mlx5_0/1", Unknown, "model of mlx5_0 may not be read", ""},
-		{"state not seen", all2(slow, func(m *topo.Machine) { denied(&port(m).State) }), "mlx5_0/1", Unknown, "state may not be read", ""},
-		{"another model", all2(slow, func(m *topo.Machine) { nic(m).Model.V.Name = "ConnectX-6" }), "node", NotApplicable, "", ""},
-	})
-	runCasesOn(t, "policy-nic-firmware", opt(`expect: {nics: {model: ConnectX-7, firmware: "28.45"}}`), []verdictCase{
-		{"another", nil, "mlx5_0", Fail, "28.43.2566, expected 28.45", ""},
-		{"model not seen", func(m *topo.Machine) { denied(&nic(m).Model) }, "mlx5_0", Unknown, "model of mlx5_0 may not be read", ""},
-	})
-	runCasesOn(t, "policy-nics", opt("expect: {nics: {model: ConnectX-7, count: 2}}"), []verdictCase{
-		{"one of two", nil, "node", Fail, "1 ConnectX-7 NIC, the policy says 2", ""},
-		{"two", secondNIC(func(*rdma.Device) {}), "node", Pass, "2 ConnectX-7 NICs", ""},
-		{"the second's model not seen", secondNIC(func(d *rdma.Device) { denied(&d.Model) }), "node", Unknown, "model of mlx5_1 may not be read", ""},
-	})
-	runCasesOn(t, "policy-gpus", opt("expect: {gpus: {count: 2}}"), []verdictCase{
-		{"one of two", nil, "node", Fail, "1 GPU, the policy says 2", ""},
-	})
-	runCasesOn(t, "policy-gpu-model", opt("expect: {gpus: {model: B200}}"), []verdictCase{
-		{"another", nil, "GPU0", Fail, "expected B200", ""},
-	})
-}

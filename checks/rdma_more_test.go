@@ -109,6 +109,8 @@ func TestRDMAMTU(t *testing.T) {
 	}
 	runCases(t, "rdma-mtu", []verdictCase{
 		{"full", mtu(4096, 4200), "mlx5_0/1", Pass, "4096", ""},
+		{"full, its own limit not seen", func(m *topo.Machine) { denied(&port(m).MaxMTU) }, "mlx5_0/1", Pass, "4096", ""},
+		{"not full, its own limit not seen", all2(mtu(2048, 9000), func(m *topo.Machine) { denied(&port(m).MaxMTU) }), "mlx5_0/1", Unknown, "largest RDMA MTU may not be read", ""},
 		{"jumbo", mtu(4096, 9000), "mlx5_0/1", Pass, "4096", ""},
 		{"small on all", mtu(1024, 1500), "mlx5_0/1", Info, "ip link set ens1 mtu 9000", ""},
 		{"not enough for 4096", mtu(2048, 4150), "mlx5_0/1", Info, "2048 on all alike", ""},

@@ -181,6 +181,9 @@ func TestRDMAPortRate(t *testing.T) {
 			m.RDMA.Devices = append(m.RDMA.Devices, d)
 			m.RDMA.Devices[0].Ports[0].Rate.V.BitsPerSec = 100e9
 		}, "mlx5_0/1", Warn, "a ConnectX-7 can do 200 Gb/s for each of 2 ports", ""},
+		{"at its best beside a second port whose function was not seen", func(m *topo.Machine) {
+			m.RDMA.Devices = append(m.RDMA.Devices, goodNIC("mlx5_1", "0000:04:00.1", "ens1f1"))
+		}, "mlx5_0/1", Pass, "400", ""},
 		{"a second port whose function was not seen", func(m *topo.Machine) {
 			d := goodNIC("mlx5_1", "0000:04:00.1", "ens1f1")
 			m.RDMA.Devices = append(m.RDMA.Devices, d)

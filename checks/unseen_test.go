@@ -8,6 +8,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/topo"
@@ -172,4 +173,66 @@ func neverPassesUnseen(t *testing.T, m *topo.Machine, check Check, subject strin
 	if again := judgeIt(); !reflect.DeepEqual(again, whole) {
 		t.Errorf("%s %s: the machine was not put back", check.ID, subject)
 	}
+}
+
+// Where devices may have been overlooked, nothing to judge is unknown; a device
+// that is on no bus, or of which nobody asked, is none that was overlooked.
+func TestNothingToJudge(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*topo.Machine)
+		want   Verdict
+	}{
+		"all seen":               {func(*topo.Machine) {}, NotApplicable},
+		"GPUs not collected":     {func(m *topo.Machine) { m.Problems = []topo.Problem{{Part: "gpu", Reason: "x"}} }, Unknown},
+		"a NIC's place denied":   {func(m *topo.Machine) { denied(&nic(m).PCI) }, Unknown},
+		"a NIC on no bus":        {func(m *topo.Machine) { nic(m).PCI = absent[pci.Address]() }, NotApplicable},
+		"software RDMA":          {func(m *topo.Machine) { denied(&nic(m).PCI); nic(m).Software = true }, NotApplicable},
+		"nobody asked":           {func(m *topo.Machine) { nic(m).PCI = fact.Value[pci.Address]{} }, NotApplicable},
+		"a function's class":     {func(m *topo.Machine) { denied(&fn(m, uplink).Class) }, Unknown},
+		"host facts do not tell": {func(m *topo.Machine) { m.Problems = []topo.Problem{{Part: "host", Reason: "x"}} }, NotApplicable},
+	} {
+		m := goodNode()
+		m.GPU.GPUs = nil
+		tc.change(m)
+		for _, check := range []Check{numaBalancing, kernelDMABuf, gpuMemory} { // by none, and by the runner
+			if f := findingOf(t, m, check, nodeID); f.Verdict != tc.want {
+				t.Errorf("%s: %s: %s %s", name, check.ID, f.Verdict, f.Message)
+			}
+		}
+	}
+}
+
+// What a policy expects of a NIC whose model, rate or firmware was not seen is
+// unknown: such a NIC is not left out.
+func TestPolicyUnseen(t *testing.T) {
+	opt := func(text string) Options {
+		p, err := ParsePolicy([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Options{Policy: p}
+	}
+	slow := func(m *topo.Machine) { port(m).Rate.V = rdma.Rate{BitsPerSec: 200e9, Text: "200 Gb/sec"} }
+	runCasesOn(t, "policy-nic-rate", opt("expect: {nics: {model: ConnectX-7, rate_gbps: 400}}"), []verdictCase{
+		{"as expected", nil, "mlx5_0/1", Pass, "400", ""},
+		{"slower", slow, "mlx5_0/1", Fail, "200 Gb/s, expected 400 Gb/s", ""},
+		{"model not seen", func(m *topo.Machine) { denied(&nic(m).Model) }, "mlx5_0/1", Unknown, "model of mlx5_0 may not be read", ""},
+		{"state not seen", all2(slow, func(m *topo.Machine) { denied(&port(m).State) }), "mlx5_0/1", Unknown, "state may not be read", ""},
+		{"another model", all2(slow, func(m *topo.Machine) { nic(m).Model.V.Name = "ConnectX-6" }), "node", NotApplicable, "", ""},
+	})
+	runCasesOn(t, "policy-nic-firmware", opt(`expect: {nics: {model: ConnectX-7, firmware: "28.45"}}`), []verdictCase{
+		{"another", nil, "mlx5_0", Fail, "28.43.2566, expected 28.45", ""},
+		{"model not seen", func(m *topo.Machine) { denied(&nic(m).Model) }, "mlx5_0", Unknown, "model of mlx5_0 may not be read", ""},
+	})
+	runCasesOn(t, "policy-nics", opt("expect: {nics: {model: ConnectX-7, count: 2}}"), []verdictCase{
+		{"one of two", nil, "node", Fail, "1 ConnectX-7 NIC, the policy says 2", ""},
+		{"two", secondNIC(func(*rdma.Device) {}), "node", Pass, "2 ConnectX-7 NICs", ""},
+		{"the second's model not seen", secondNIC(func(d *rdma.Device) { denied(&d.Model) }), "node", Unknown, "model of mlx5_1 may not be read", ""},
+	})
+	runCasesOn(t, "policy-gpus", opt("expect: {gpus: {count: 2}}"), []verdictCase{
+		{"one of two", nil, "node", Fail, "1 GPU, the policy says 2", ""},
+	})
+	runCasesOn(t, "policy-gpu-model", opt("expect: {gpus: {model: B200}}"), []verdictCase{
+		{"another", nil, "GPU0", Fail, "expected B200", ""},
+	})
 }
