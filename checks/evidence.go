@@ -16,7 +16,7 @@ import (
 )
 
 // callSource matches sources that are calls rather than files: "nvml:nvmlDeviceGetName".
-var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table|netlink|devlink|ethtool|lldp|mstconfig|environment|gdrcopy)(:|$)`)
+var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table|netlink|devlink|ethtool|lldp|lldpcli|smp|mstconfig|environment|gdrcopy)(:| |$)`)
 
 // source makes a fact's source absolute: the reader of a report has no device
 // folder at hand to which "current_link_speed" would be relative.

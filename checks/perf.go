@@ -70,6 +70,9 @@ func resultSubject(r *perftest.Result) Subject {
 	if r.Reverse {
 		words = append(words, "from the other node")
 	}
+	if r.Reference {
+		words = append(words, "in host memory")
+	}
 	if r.Together > 0 {
 		words = append(words, "with all others")
 	}

@@ -250,14 +250,14 @@ func TestSameOption(t *testing.T) {
 
 // A measurement says of which end it is a failure and how to look.
 func TestFailedMeasurementNamesItsCheck(t *testing.T) {
-	for check, want := range map[string]string{"Look at the link": "Look at the link", "": perfData.Fix[0]} {
+	for check, want := range map[string]string{"Look at the link": "Look at the link", "": "Measure again"} {
 		r := ndr(1)
 		r.Failure, r.Faulty = &perftest.Failure{Call: "x", Cause: "y", Check: check}, perftest.Initiator
 		o, err := Run(&topo.Machine{}, Options{Only: []string{"perf-data"}, Results: []*perftest.Result{r}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f := o.Findings[0]; f.Verdict != Fail || f.Fix[0] != want {
+		if f := o.Findings[0]; f.Verdict != Fail || !strings.HasPrefix(f.Fix[0], want) {
 			t.Errorf("%s: %q, want %q", f.Verdict, f.Fix, want)
 		}
 	}

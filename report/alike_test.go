@@ -109,3 +109,20 @@ func TestKeysAlwaysThere(t *testing.T) {
 		t.Errorf("the ceiling is not in %s", pair)
 	}
 }
+
+func TestSubjects(t *testing.T) {
+	for want, ids := range map[string][]string{
+		"a, b":                         {"a", "b"},
+		"write x (3 times), read x":    {"write x", "read x", "write x (2)", "write x (3)"},
+		"write x (2)":                  {"write x (2)"},
+		"node (rack 2) (a), link (up)": {"node (rack 2) (a)", "link (up)"},
+	} {
+		var list []checks.Finding
+		for _, id := range ids {
+			list = append(list, checks.Finding{Subject: id})
+		}
+		if got := subjects(list); got != want {
+			t.Errorf("%q: %q, want %q", ids, got, want)
+		}
+	}
+}

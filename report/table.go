@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 	p.ladders(doc)
 	if len(doc.Rails) > 0 {
 		p.blank()
-		p.line(p.paint(bold, "measured: each port with itself, which stays inside the NIC"))
+		p.line(p.paint(bold, "measured:"))
 		p.rails(doc.Rails, doc.Results)
 	}
 	open, waived := split(doc.Findings)
@@ -183,13 +184,24 @@ func fixedApart(same []checks.Finding) []checks.Finding {
 	return out
 }
 
+// subjects lists what findings are about; what was measured more than once, which
+// its number tells, stands there once.
 func subjects(list []checks.Finding) string {
-	names := make([]string, len(list))
-	for i, f := range list {
-		names[i] = f.Subject
+	var names []string
+	first, times := map[string]int{}, map[string]int{}
+	for _, f := range list {
+		name := repeat.ReplaceAllString(f.Subject, "")
+		if times[name]++; times[name] == 1 {
+			first[name] = len(names)
+			names = append(names, f.Subject)
+		} else {
+			names[first[name]] = fmt.Sprintf("%s (%d times)", name, times[name])
+		}
 	}
 	return strings.Join(names, ", ")
 }
+
+var repeat = regexp.MustCompile(` \(\d+\)$`)
 
 // evidence draws the rows of all findings in one table; where there are several
 // findings, their subjects stand before their rows.

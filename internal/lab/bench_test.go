@@ -16,9 +16,6 @@ import (
 	"github.com/gdrcheck/gdrcheck/report"
 )
 
-//go:embed testdata/rdma.sh
-var rdmaScript string
-
 //go:embed testdata/bench.sh
 var benchScript string
 

@@ -13,14 +13,13 @@ import (
 	"github.com/gdrcheck/gdrcheck/report"
 )
 
-//go:embed testdata/gpu-run.sh
-var gpuRun string
+//go:embed testdata/gpu.sh
+var gpuScript string
 
-// TestGPU moves data between the memory of two GPUs, and between a GPU and the
+// checkGPU: data moved between the memory of two GPUs, and between a GPU and the
 // host, over Soft-RoCE. The GPUs are doubles; the verbs are the kernel's, which
 // refuse a dma-buf there and take memory by its address.
-func TestGPU(t *testing.T) {
-	dir := boot(t, Guest{Script: perfSetUp + gpuRun, Machine: []string{"-machine", "q35", "-m", "1G"}})
+func checkGPU(t *testing.T, dir string) {
 	sizes := len(perftest.Sweep(1, 8<<20))
 	for _, tt := range []struct {
 		file          string
@@ -100,8 +99,8 @@ func checkFlushes(t *testing.T, r *perftest.Result) {
 func checkProbe(t *testing.T, dir string) {
 	t.Helper()
 	forced := decode[report.Check](t, dir, "probe.json")
-	if len(forced.Machine.Registrations) != 4 || !forced.Simulated {
-		t.Errorf("%d registrations, want 2 GPUs with 2 devices; simulated: %v", len(forced.Machine.Registrations), forced.Simulated)
+	if len(forced.Machine.Registrations) != 2*2*pairs || !forced.Simulated {
+		t.Errorf("%d registrations, want 2 GPUs with %d devices each; simulated: %v", len(forced.Machine.Registrations), 2*pairs, forced.Simulated)
 	}
 	for _, r := range forced.Machine.Registrations {
 		p, ok := r.Probe.Get()

@@ -14,15 +14,11 @@ import (
 )
 
 //go:embed testdata/perf.sh
-var perfSetUp string
+var perfScript string
 
-//go:embed testdata/perf-run.sh
-var perfRun string
-
-// TestPerf moves data between two Soft-RoCE devices by every operation, and
-// measures the same with perftest in the same guest.
-func TestPerf(t *testing.T) {
-	dir := boot(t, Guest{Script: perfSetUp + perfRun, Machine: []string{"-machine", "q35", "-m", "1G"}})
+// checkPerf: data moved between two Soft-RoCE devices by every operation, and
+// perftest measured the same in the same guest.
+func checkPerf(t *testing.T, dir string) {
 	sizes := len(perftest.Sweep(1, 8<<20))
 	for _, tt := range []struct {
 		file         string

@@ -87,7 +87,7 @@ func compareEthtool(t *testing.T, dir, stage string, p *qos.Port) {
 	unsupported := func(what, tool string, state fact.State) {
 		t.Helper()
 		if rc := strings.TrimSpace(read(t, dir, stage+"-"+tool+"-"+p.NetDev+".rc")); rc == "0" || state != fact.Unsupported {
-			t.Errorf("%s%s is %s; %s ends with %s: %s", at, what, state, tool, rc, file(tool+"-"+p.NetDev+".err"))
+			t.Errorf("%s%s is %s; %s ends with %s: %s", at, what, state, tool, rc, read(t, dir, stage+"-"+tool+"-"+p.NetDev+".err"))
 		}
 	}
 	text := file("ethtool")

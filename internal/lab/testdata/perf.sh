@@ -1,55 +1,28 @@
-# Runs in the virtual node: two Soft-RoCE devices on a pair of interfaces, every
-# operation of gdrcheck perf between them, and perftest on the same ones.
-out=/host/out
-mkdir -p $out
-cp /host/gdrcheck /tmp/
-ulimit -l unlimited
-
-/usr/bin/ip link set lo up
-/usr/bin/ip link add v0 type veth peer name v1
-for i in 0 1; do
-  /usr/bin/ip addr add 10.0.0.$((i + 1))/24 dev v$i
-  /usr/bin/ip link set v$i mtu 9000 up
+pair="--footprint 1M --idle 30s"
+for op in write write_imm read send; do
+  # shellcheck disable=SC2086
+  loopback "sweep-$op.json" $pair --op $op --measure bandwidth --size 1:8M --count 6 --warm-up 1
 done
-# Both addresses are this node's, and would meet on its loopback interface: local
-# delivery is for what comes in, and what goes out takes the pair.
-for i in 0 1; do
-  echo 1 >/proc/sys/net/ipv4/conf/v$i/accept_local
-  echo 0 >/proc/sys/net/ipv4/conf/v$i/rp_filter
-  /usr/bin/ip rule add pref 1 iif v$i lookup local
-  /usr/bin/ip rule add pref 2 to 10.0.0.$((2 - i)) lookup $((10 + i))
-  /usr/bin/ip route add 10.0.0.$((2 - i)) dev v$i src 10.0.0.$((i + 1)) table $((10 + i))
+# shellcheck disable=SC2086
+{
+  loopback latency.json $pair --op write,write_imm,read,send --measure latency --size 2,4096,64K --count 100 --warm-up 10
+  loopback datagrams.json $pair --op send --transport UD --size 1,64,4096 --count 300 --warm-up 10
+  loopback both.json $pair --op write,read,send --measure bandwidth --bidirectional --qps 2 --count 50 --warm-up 4
+  loopback by-time.json $pair --op write,send --duration 500ms --warm-up 4 --interval 50ms
+  loopback events.json $pair --op write,send --measure bandwidth --events --count 100 --post-list 4 --warm-up 4
+}
+for round in 1 2 3; do
+  rivals ib_write_bw write-bandwidth-$round.rival --report_gbits -n 500
+  loopback write-bandwidth-$round.json --one-buffer --measure bandwidth --count 500 --idle 30s
+  rivals ib_write_lat write-latency-$round.rival -n 1000
+  loopback write-latency-$round.json --one-buffer --measure latency --idle 30s --count 1000
 done
-/usr/bin/ip rule add pref 100 lookup local
-/usr/bin/ip rule del pref 0
-sleep 1
-/usr/bin/rdma link add rxe0 type rxe netdev v0
-/usr/bin/rdma link add rxe1 type rxe netdev v1
-sleep 1
-
-save() { # name, command: its output and exit status
-  name=$1
-  shift
-  "$@" >$out/"$name" 2>$out/"$name.err"
-  echo $? >$out/"$name.rc"
-}
-loopback() { # name, options
-  name=$1
-  shift
-  save "$name" /tmp/gdrcheck perf loopback --dev rxe0 -o json "$@"
-}
-rivals() { # program, name, options: server on one CPU, client on the other
-  program=/usr/bin/$1 name=$2
-  shift 2
-  taskset 1 "$program" -d rxe1 -x 1 -F "$@" >$out/"$name.server" 2>&1 &
-  server=$!
-  tries=0
-  until grep -q ':4853 [0:]* 0A' /proc/net/tcp /proc/net/tcp6; do # it listens on 18515
-    tries=$((tries + 1))
-    [ $tries -lt 100 ] || break
-    sleep 0.2
-  done
-  save "$name" taskset 2 "$program" -d rxe0 -x 1 -F "$@" 127.0.0.1
-  kill $server 2>/dev/null # it has ended, unless the client failed
-  wait $server
-}
+# shellcheck disable=SC2043
+for op in send; do
+  rivals ib_${op}_bw $op-bandwidth-1.rival --report_gbits -n 500
+  loopback $op-bandwidth-1.json --one-buffer --op $op --measure bandwidth --count 500 --idle 30s
+  rivals ib_${op}_lat $op-latency-1.rival -n 1000
+  loopback $op-latency-1.json --one-buffer --op $op --measure latency --count 1000 --idle 30s
+done
+rivals ib_read_lat read-latency-1.rival -n 1000
+loopback read-latency-1.json --one-buffer --op read --measure latency --count 1000 --idle 30s

@@ -39,7 +39,7 @@ done
 sleep 5
 
 stage() { # prefix: what everybody says now
-  save "$1-check.json" /tmp/gdrcheck check --timeout 120s --record $out/"$1".rec -o json
+  save "$1-check.json" /tmp/gdrcheck check --module --timeout 120s --record $out/"$1".rec -o json
   save "$1-ibv_devinfo" /usr/bin/ibv_devinfo -v
   save "$1-rdma-link.json" /usr/bin/rdma -j link
   save "$1-statistic.json" /usr/bin/rdma -j statistic

@@ -1,32 +1,5 @@
-# Runs in the virtual node: two Soft-RoCE devices on a pair of interfaces, and
-# gdrcheck perf server and client, each with one of them.
-out=/host/out
-mkdir -p $out
-cp /host/gdrcheck /tmp/
-ulimit -l unlimited
-
-/usr/bin/ip link add v0 type veth peer name v1
-for i in 0 1; do
-  /usr/bin/ip addr add 10.0.0.$((i + 1))/24 dev v$i
-  /usr/bin/ip link set v$i mtu 9000 up
-done
-# Both addresses are this node's, and would meet on its loopback interface: local
-# delivery is for what comes in, and what goes out takes the pair.
-for i in 0 1; do
-  echo 1 >/proc/sys/net/ipv4/conf/v$i/accept_local
-  echo 0 >/proc/sys/net/ipv4/conf/v$i/rp_filter
-  /usr/bin/ip rule add pref 1 iif v$i lookup local
-  /usr/bin/ip rule add pref 2 to 10.0.0.$((2 - i)) lookup $((10 + i))
-  /usr/bin/ip route add 10.0.0.$((2 - i)) dev v$i src 10.0.0.$((i + 1)) table $((10 + i))
-done
-/usr/bin/ip rule add pref 100 lookup local
-/usr/bin/ip rule del pref 0
-/usr/bin/ip link set lo up
-sleep 1
-/usr/bin/rdma link add rxe0 type rxe netdev v0
-/usr/bin/rdma link add rxe1 type rxe netdev v1
-sleep 1
-
+# gdrcheck perf server and client, each with a device of its own, in all that can
+# happen to them.
 server() { # options: starts one, and waits for its token
   rm -f /tmp/token
   /tmp/gdrcheck perf server --dev rxe1 --listen 127.0.0.1 --token-file /tmp/token "$@" >>$out/server 2>>$out/server.err &
@@ -40,10 +13,6 @@ client() { # name, options: its output, exit status and the seconds it took
   /tmp/gdrcheck perf client 127.0.0.1 --token-file /tmp/token --dev rxe0 -o json --footprint 1M "$@" >$out/"$name" 2>$out/"$name.err"
   echo $? >$out/"$name.rc"
   echo $(($(date +%s) - began)) >$out/"$name.seconds"
-}
-resources() { # name: what is registered on both devices, by anybody
-  /usr/bin/rdma -j resource show qp | tr ',' '\n' | grep -c '"pid"' >$out/"$1.qps"
-  /usr/bin/rdma -j resource show mr | tr ',' '\n' | grep -c '"pid"' >$out/"$1.mrs"
 }
 short="--count 250 --warm-up 10"
 running() { # waits until a run is under way: both ends hold a queue pair, and have for a moment
@@ -104,4 +73,3 @@ kill -INT $server
 wait $server
 echo $? >$out/stopped-server.rc
 resources after
-exit 0
