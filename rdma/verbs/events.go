@@ -47,7 +47,8 @@ func (s *Session) watch() (*watch, error) {
 	w := &watch{s: s, stop: fd, ended: make(chan struct{}), since: uint64(C.gdr_now_ns())}
 	go func() {
 		defer close(w.ended)
-		for C.gdr_wait_event(s.s, C.int(fd)) != 0 && w.drain() {
+		for more := true; more && C.gdr_wait_event(s.s, C.int(fd)) != 0; {
+			more = w.drain()
 		}
 	}()
 	return w, nil
