@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,18 +11,18 @@ import (
 )
 
 // fastest is the highest speed among link modes, whose names begin with it in
-// Mb/s: "400000baseCR4/Full" (net/ethtool/common.c). Absent: there is none.
+// Mb/s: "400000baseCR4/Full" (net/ethtool/common.c).
 func fastest(modes fact.Value[[]qos.Mode]) fact.Value[float64] {
-	bitsPerSec := 0.0
-	for _, m := range modes.Or(nil) {
-		mbps, _, _ := strings.Cut(string(m), "base")
-		n, _ := strconv.ParseFloat(mbps, 64)
-		bitsPerSec = max(bitsPerSec, n*1e6)
-	}
-	if modes.State == fact.Known && bitsPerSec == 0 {
-		return fact.Missing[float64](fact.Absent, modes.Source, "no link mode is among them")
-	}
-	return fact.As(modes, bitsPerSec)
+	return fact.Map(modes, func(list []qos.Mode) (bitsPerSec float64, err error) {
+		err = errors.New("no link mode is among them")
+		for _, m := range list {
+			mbps, _, _ := strings.Cut(string(m), "base")
+			if n, fault := strconv.ParseFloat(mbps, 64); fault == nil {
+				bitsPerSec, err = max(bitsPerSec, n*1e6), nil
+			}
+		}
+		return bitsPerSec, err
+	})
 }
 
 // ethernetLegs are the port's ways out that ethtool knows: InfiniBand has no
@@ -36,16 +37,16 @@ func (c *Case) ethernetLegs() []*qos.Port {
 	return []*qos.Port{{}} // whose facts are not collected
 }
 
-// slowLink is the leg of the port whose link is below the fastest mode that its
-// own end can do, with that mode's speed; nil: none is. told says whether the
-// modes of all legs are known.
+// slowLink is the first leg of the port whose link is below the fastest mode that
+// its own end can do, with that mode's speed; nil: none is. told says whether the
+// modes and speeds of all legs are known.
 func (c *Case) slowLink(bitsPerSec float64) (leg *qos.Port, best float64, told bool) {
 	legs := c.ethernetLegs()
 	told = legs != nil
 	for _, l := range legs {
 		own, ok := fastest(l.Link.Modes).Get()
-		told = told && ok
-		if linkSpeed(l, bitsPerSec) < own && own > best {
+		told = told && ok && (len(legs) == 1 || l.Link.SpeedMbps.State == fact.Known)
+		if leg == nil && linkSpeed(l, bitsPerSec) < own {
 			leg, best = l, own
 		}
 	}

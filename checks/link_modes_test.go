@@ -31,7 +31,7 @@ func TestLinkModes(t *testing.T) {
 		return func(m *topo.Machine) {
 			modes(400_000, true, to400, nil)(m)
 			l := m.QoS.Ports[0]
-			m.QoS.Ports = nil
+			m.QoS.Ports, m.RDMA.NetDevs[0].Slaves = nil, []string{"ens1f0", "ens1f1"}
 			for i, n := range mbps {
 				l.NetDev = []string{"ens1f0", "ens1f1"}[i]
 				l.Link.SpeedMbps = fact.Of(n, "ethtool:LINKMODES_GET")
@@ -45,8 +45,8 @@ func TestLinkModes(t *testing.T) {
 			m.QoS.Ports[1].Link.SpeedMbps.V = mbps
 		}
 	}
-	model := func(max float64) func(*topo.Machine) {
-		return func(m *topo.Machine) { nic(m).Model.V.MaxGbps = max }
+	model := func(gbps float64) func(*topo.Machine) {
+		return func(m *topo.Machine) { nic(m).Model.V.MaxGbps = gbps }
 	}
 	noModel := func(m *topo.Machine) { nic(m).Model = absent[rdma.Model]() }
 	ib := func(m *topo.Machine) { infiniband(m); port(m).Rate.V.BitsPerSec = 200e9 }
@@ -71,8 +71,13 @@ func TestLinkModes(t *testing.T) {
 		{"a fabric of that speed", all2(modes(200_000, true, to400, to200), second(200_000)), subject, Info, "all others of its model here run at this rate", ""},
 		{"the fastest mode, and a sibling is faster", all2(modes(200_000, true, to200, to400), second(400_000)), subject, Warn, "while mlx5_1/1 of the same model runs at 400 Gb/s", ""},
 		{"both legs of a bond at their best", bond(400_000, 400_000), subject, Pass, "the fastest of its link modes", ""},
+		{"both legs of a bond are slower", bond(200_000, 100_000), subject, Warn, "200 Gb/s, while ens1f0 can do 400 Gb/s", "ens1f0"},
+		{"nothing among the modes is one", all2(modes(400_000, true, []qos.Mode{"Autoneg", "base"}, nil), model(400)), subject, Pass, "a rate", ""},
 		{"one leg of a bond is slower", bond(400_000, 100_000), subject, Warn, "100 Gb/s, while ens1f1 can do 400 Gb/s", "ens1f1"},
-		{"the modes of one leg were not seen", all2(bond(400_000, 400_000), model(0), func(m *topo.Machine) { denied(&m.QoS.Ports[1].Link.Modes) }), subject, Unknown, "link modes may not be read", ""},
+		{"the modes of one leg were not seen", all2(bond(400_000, 400_000), func(m *topo.Machine) { denied(&m.QoS.Ports[1].Link.Modes) }), subject, Unknown, "link modes of ens1f1 may not be read", ""},
+		{"the speed of one leg was not seen", all2(bond(400_000, 400_000), func(m *topo.Machine) { denied(&m.QoS.Ports[1].Link.SpeedMbps) }), subject, Unknown, "speed of ens1f1 may not be read", ""},
+		{"one leg has no speed", all2(bond(400_000, 400_000), func(m *topo.Machine) { m.QoS.Ports[1].Link.SpeedMbps = absent[int]() }), subject, Unknown, "a leg of the bond shows no link modes or no speed", ""},
+		{"nothing of a bond's legs was collected", all2(bond(400_000, 400_000), func(m *topo.Machine) { m.QoS = qos.Facts{} }), subject, Unknown, "link modes of the bond's legs not collected", ""},
 		{"no mode among them, as VFs", all2(modes(400_000, true, []qos.Mode{}, nil), model(400)), subject, Pass, "a rate", ""},
 
 		{"not collected, but the model can do no more", unread(fact.NotCollected), subject, Pass, "400 Gb/sec", ""},

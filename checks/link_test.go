@@ -86,7 +86,8 @@ func TestNICNeighbour(t *testing.T) {
 		{"InfiniBand", all2(infiniBand, heard("MF0;leaf9:MQM9700/U1", "7")), "mlx5_0/1", Fail, "cabled to MF0;leaf9:MQM9700/U1 7", "smpquery -C mlx5_0 -P 1 -D nodedesc 0,1"},
 		{"InfiniBand, not asked", all2(infiniBand, set(func(l *qos.Port) {
 			l.Neighbour.System = fact.Missing[string](fact.NotCollected, "", "asked with --neighbour only")
-		})), "mlx5_0/1", Unknown, "on demand only", "sudo gdrcheck check --neighbour"},
+		})), "mlx5_0/1", Unknown, "on demand and by root only", "sudo gdrcheck check --neighbour"},
+		{"InfiniBand, without root", all2(infiniBand, set(func(l *qos.Port) { denied(&l.Neighbour.System) })), "mlx5_0/1", Unknown, "on demand and by root only", "sudo gdrcheck check --neighbour"},
 		{"InfiniBand, silent", all2(infiniBand, set(func(l *qos.Port) {
 			l.Neighbour.System = fact.Missing[string](fact.Failed, "smp:NodeInfo", "no answer: nobody is there")
 		})), "mlx5_0/1", Unknown, "no answer: nobody is there", ""},
@@ -111,8 +112,18 @@ func TestNICPending(t *testing.T) {
 		{"a setting", set(func(l *qos.Port) {
 			l.NVConfig.Settings = known([]qos.NVSetting{{Name: "ATS_ENABLED", Default: "False(0)", Current: "False(0)", NextBoot: "True(1)"}, {Name: "LINK_TYPE_P1", Current: "ETH(2)", NextBoot: "ETH(2)"}})
 		}), "mlx5_0/1", Warn, "ATS_ENABLED=True(1) (now: False(0))", ""},
-		{"no devlink", set(func(l *qos.Port) { unsupported(&l.Devlink.Versions) }), "mlx5_0/1", NotApplicable, "", ""},
-		{"not seen", set(func(l *qos.Port) { denied(&l.Devlink.Versions) }), "mlx5_0/1", Unknown, "may not be read", ""},
+		{"no devlink", set(func(l *qos.Port) { unsupported(&l.Devlink.Versions) }), "mlx5_0/1", Pass, "nothing waits", ""},
+		{"no devlink, settings not asked for", set(func(l *qos.Port) { unsupported(&l.Devlink.Versions); l.NVConfig = qos.NVConfig{} }), "mlx5_0/1", NotApplicable, "no stored versions", ""},
+		{"neither", set(func(l *qos.Port) { unsupported(&l.Devlink.Versions); unsupported(&l.NVConfig.Settings) }), "mlx5_0/1", NotApplicable, "no stored versions", ""},
+		{"not seen", set(func(l *qos.Port) { denied(&l.Devlink.Versions) }), "mlx5_0/1", Unknown, "firmware versions may not be read", ""},
+		{"settings not asked for", set(func(l *qos.Port) { l.NVConfig = qos.NVConfig{} }), "mlx5_0/1", Info, "no firmware waits; settings were not seen", ""},
+		{"settings not seen", set(func(l *qos.Port) { denied(&l.NVConfig.Settings) }), "mlx5_0/1", Unknown, "settings may not be read", ""},
+		{"settings not seen, firmware waits", all2(stored("28.45.1200"), set(func(l *qos.Port) { denied(&l.NVConfig.Settings) })), "mlx5_0/1", Warn, "fw.version 28.45.1200", ""},
+		{"firmware not seen, a setting waits", set(func(l *qos.Port) {
+			denied(&l.Devlink.Versions)
+			l.NVConfig.Settings = known([]qos.NVSetting{{Name: "SRIOV_EN", Current: "False(0)", NextBoot: "True(1)"}})
+		}), "mlx5_0/1", Warn, "SRIOV_EN=True(1)", ""},
+		{"no mstconfig", set(func(l *qos.Port) { unsupported(&l.NVConfig.Settings) }), "mlx5_0/1", Info, "settings were not seen", ""},
 		{"another NIC's", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { m.QoS.Ports[1].Devlink.Versions.V[1].Value = "1" }), "mlx5_0/1", Pass, "", ""},
 	})
 }

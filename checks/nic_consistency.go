@@ -35,7 +35,8 @@ var likenesses = []likeness{
 	{"trust", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.DCB.Trust) }, true, "trust", true},
 	{"PFC", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.DCB.PFC) }, true, "pfc", true},
 	{"DSCP map", dscpMap, true, "dscp", false},
-	{"ToS of NCCL, UCX, rdma_cm", marksOf, true, "tos", false},
+	{"ToS of NCCL, UCX", marksOf(qos.NCCL, qos.UCX), true, "tos", false},
+	{"ToS of rdma_cm", marksOf(qos.RDMACM), true, "tos", false},
 	{"ECN, notification point", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.NP) }, true, "ecn", false},
 	{"ECN, reaction point", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.RP) }, true, "ecn", false},
 	{"DSCP of CNPs", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.CNPDSCP) }, true, "cnp", false},
@@ -72,19 +73,23 @@ func dscpMap(_ *qos.Facts, p *qos.Port) fact.Value[string] {
 	})
 }
 
-func marksOf(f *qos.Facts, p *qos.Port) fact.Value[string] {
-	var all []string
-	for _, m := range f.Marks(p) {
-		text := "?"
-		switch tos, ok := m.ToS.Get(); {
-		case ok:
-			text = strconv.Itoa(tos)
-		case m.ToS.State != fact.Unsupported:
-			return fact.As(m.ToS, "")
+// marksOf lists the marks of programs. One that was not seen, as rdma_cm's where
+// nobody made its directory, is not another one.
+func marksOf(programs ...qos.Program) func(*qos.Facts, *qos.Port) fact.Value[string] {
+	return func(f *qos.Facts, p *qos.Port) fact.Value[string] {
+		var all []string
+		for _, m := range f.Marks(p) {
+			if !slices.Contains(programs, m.Program) {
+				continue
+			}
+			tos, ok := m.ToS.Get()
+			if !ok {
+				return fact.As(m.ToS, "")
+			}
+			all = append(all, strconv.Itoa(tos))
 		}
-		all = append(all, text)
+		return fact.Of(strings.Join(all, ", "), "the marks of each program")
 	}
-	return fact.Of(strings.Join(all, ", "), "the marks of each program")
 }
 
 // siblings are the legs of the NICs of the subject's model and role, its own

@@ -27,6 +27,21 @@ func threeNICs(change func(*qos.Port)) func(*topo.Machine) {
 	}
 }
 
+// A mark that most siblings carry losslessly is not to be changed for the sake of
+// one NIC, on which all its traffic is lossy.
+func TestToSOfOddNIC(t *testing.T) {
+	pfc5 := func(l *qos.Port) { l.DCB.PFC.V.Enabled = 1 << 5 }
+	mapped := func(l *qos.Port) { l.DCB.Apps.V = []qos.App{{Selector: qos.ByDSCP, Protocol: 26, Priority: 4}} }
+	const leave = "Leave jobs as they are"
+	runCases(t, "roce-tos", []verdictCase{
+		{"PFC on another priority", threeNICs(pfc5), "mlx5_2/1", Warn, "goes by priority 3", leave},
+		{"another DSCP map", threeNICs(mapped), "mlx5_2/1", Warn, "goes by priority 4", leave},
+		{"all NICs", all2(threeNICs(pfc5), func(m *topo.Machine) { pfc5(&m.QoS.Ports[0]); pfc5(&m.QoS.Ports[1]) }), "mlx5_2/1", Warn, "goes by priority 3", "for jobs: NCCL_IB_TC="},
+		{"no siblings", all2(pfcOn(1 << 5)), "mlx5_0/1", Warn, "goes by priority 3", "for jobs: NCCL_IB_TC="},
+		{"one of two", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { pfc5(&m.QoS.Ports[1]) }), "mlx5_1/1", Warn, "goes by priority 3", leave},
+	})
+}
+
 func TestNICConsistency(t *testing.T) {
 	alike := func(*qos.Port) {}
 	runCases(t, "nic-consistency", []verdictCase{
@@ -41,7 +56,13 @@ func TestNICConsistency(t *testing.T) {
 		{"DSCP map", threeNICs(func(l *qos.Port) { l.DCB.Apps.V = []qos.App{{Selector: qos.ByDSCP, Protocol: 26, Priority: 4}} }), "mlx5_2", Fail,
 			"DSCP map 26:4, while 2 of 3 have dscp>>3", "sudo mlnx_qos -i ens3 --dscp2prio set,26,3"},
 		{"forced traffic class", threeNICs(func(l *qos.Port) { l.ToS.Forced = fact.Of(160, "tc/1/traffic_class") }), "mlx5_2", Fail,
-			"160, 160, 160, while 2 of 3 have 106, 106, 106", ""},
+			"ToS of NCCL, UCX 160, 160, while 2 of 3 have 106, 106; ToS of rdma_cm 160, while 2 of 3 have 106", ""},
+		{"rdma_cm's mark", threeNICs(func(l *qos.Port) { l.ToS.RDMACM.V = 96 }), "mlx5_2", Fail, "ToS of rdma_cm 96, while 2 of 3 have 106", ""},
+		{"rdma_cm's mark not shown here", threeNICs(func(l *qos.Port) { unsupported(&l.ToS.RDMACM) }), "mlx5_2", Pass, "", ""},
+		{"rdma_cm's mark shown here alone", all2(threeNICs(alike), func(m *topo.Machine) {
+			unsupported(&m.QoS.Ports[0].ToS.RDMACM)
+			unsupported(&m.QoS.Ports[1].ToS.RDMACM)
+		}), "mlx5_2", Pass, "", ""},
 		{"no reaction point", threeNICs(func(l *qos.Port) { l.ECN.RP.V = 0 }), "mlx5_2", Fail, "ECN, reaction point none, while 2 of 3 have 0,1,2,3,4,5,6,7", "echo 1 | sudo tee"},
 		{"mark of CNPs", threeNICs(func(l *qos.Port) { l.ECN.CNPDSCP.V = 46 }), "mlx5_2", Fail, "DSCP of CNPs 46, while 2 of 3 have 48", "echo 48 | sudo tee /sys/class/net/ens3/ecn/roce_np/cnp_dscp"},
 		{"global pause", threeNICs(func(l *qos.Port) { l.Pause.RX.V = true }), "mlx5_2", Fail, "global pause, obeyed yes", "sudo ethtool -A ens3 autoneg off rx off tx off"},

@@ -13,7 +13,7 @@ import (
 var nicNeighbour = Check{
 	ID: "nic-neighbour", Title: "each NIC is cabled to the switch that it should be", Area: AreaRDMA, Severity: SeverityError,
 	DependsOn: []string{"rdma-device-present"},
-	Why:       "In a rail-optimised network the first NIC of every node hangs on the first switch, and so on. Two cables exchanged, and traffic that should stay within a rail crosses the spine: slower, and only in some jobs.",
+	Why:       "In a rail-optimised network the first NIC of every node hangs on the first switch, and so on. Two cables exchanged, and traffic that should stay within a rail crosses the spine: slower, and only in some jobs. On InfiniBand it is asked with --neighbour only: where an M_Key protects reading, the subnet manager logs each question as a violation.",
 	Fix:       []string{"Plug the cable into the right switch, or write the right neighbour into the policy"},
 	Refs:      []string{policyRef, "https://lldpd.github.io/usage.html"},
 	Subjects:  EachLeg,
@@ -28,8 +28,10 @@ var nicNeighbour = Check{
 			return
 		}
 		infiniBand := c.Subject.NIC.Transport.V == rdma.InfiniBand
-		if infiniBand && leg.Neighbour.System.State == fact.NotCollected {
-			c.Unknown("cannot tell: what an InfiniBand port is cabled to is asked on demand only")
+		if s := leg.Neighbour.System.State; infiniBand && (s == fact.NotCollected || s == fact.Denied) {
+			See(c, "neighbour", leg.Neighbour.System, leg.NetDir)
+			c.Want("%s", want)
+			c.Unknown("cannot tell: what an InfiniBand port is cabled to is asked on demand and by root only")
 			c.Fix("sudo gdrcheck check --neighbour --only " + c.check.ID + " (with the same policy)")
 			return
 		}

@@ -124,7 +124,7 @@ func TestRoCEUnseen(t *testing.T) {
 	})
 	runCases(t, "nic-pending", []verdictCase{
 		{"software", software, "mlx5_0/1", NotApplicable, "software", ""},
-		{"none stored", set(func(l *qos.Port) { l.Devlink.Versions = absent[[]qos.Version]() }), "mlx5_0/1", NotApplicable, "no stored versions", ""},
+		{"none stored", set(func(l *qos.Port) { l.Devlink.Versions, l.NVConfig = absent[[]qos.Version](), qos.NVConfig{} }), "mlx5_0/1", NotApplicable, "no stored versions", ""},
 		{"stored, and not running", set(func(l *qos.Port) { l.Devlink.Versions.V[1].Name = "fw.undi" }), "mlx5_0/1", Pass, "", ""},
 		{"another version that runs", set(func(l *qos.Port) {
 			l.Devlink.Versions.V = append([]qos.Version{{Kind: "running", Name: "fw.undi", Value: "14"}}, l.Devlink.Versions.V...)

@@ -24,6 +24,10 @@ var rdmaLinkFEC = Check{
 			c.NotApplicable("no FEC is in use here")
 			return
 		}
+		if active == "None" {
+			mustSee(c, "speed", leg.Link.SpeedMbps, leg.NetDir)
+			mustSee(c, "lanes", leg.Link.Lanes, leg.NetDir)
+		}
 		speed, okSpeed := leg.Link.SpeedMbps.Get()
 		lanes, okLanes := leg.Link.Lanes.Get()
 		const pam4Mbps = 50_000 // a lane; IEEE 802.3cd and later have RS-FEC in all of their modes

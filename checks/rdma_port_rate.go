@@ -31,10 +31,11 @@ func evalPortRate(c *Case) {
 		c.NotApplicable("EFA's driver reports a fixed rate that says nothing about the instance")
 		return
 	}
-	if state, known := p.State.Get(); known && state != "ACTIVE" {
+	if state, known := mustSee(c, "state", p.State); known && state != "ACTIVE" {
 		c.NotApplicable("the port is %s: its rate says nothing", state)
 		return
 	}
+	mustSee(c, "link layer", p.LinkLayer)
 	rate, ok := Need(c, "rate", p.Rate)
 	if !ok {
 		c.Unknown("cannot tell: the kernel shows no rate for this port")
@@ -50,6 +51,12 @@ func evalPortRate(c *Case) {
 		c.Fix(fixRate(c)...)
 	case told:
 		c.Pass("%s, the fastest of its link modes", rate.Text)
+	case c.bond(p.NetDev.V) != nil: // the port's rate is not each leg's
+		for _, l := range c.ethernetLegs() {
+			Need(c, "link modes of "+orElse(l.NetDev, "the bond's legs"), l.Link.Modes, l.NetDir)
+			Need(c, "speed of "+orElse(l.NetDev, "the bond's legs"), l.Link.SpeedMbps, l.NetDir)
+		}
+		c.Unknown("cannot tell: a leg of the bond shows no link modes or no speed")
 	default:
 		judgeByModel(c, rate)
 	}

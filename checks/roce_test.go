@@ -142,6 +142,12 @@ func TestRoCEToS(t *testing.T) {
 		{"nobody marks", noMarks, "mlx5_0/1", Info, "NCCL's ToS 0 goes by priority 0, rdma_cm's ToS 0 goes by priority 0 where a job sets nothing, while 3 is lossless: set NCCL_IB_TC=106 UCX_IB_TRAFFIC_CLASS=106", ""},
 		{"marked for a lossy one", forced(41), "mlx5_0/1", Warn, "NCCL's ToS 41 (the port's own traffic class) goes by priority 1", "echo 106 | sudo tee /sys/class/infiniband/mlx5_0/tc/1/traffic_class"},
 		{"a job's", func(m *topo.Machine) { m.QoS.Job.V[0].Value = "160" }, "mlx5_0/1", Warn, "NCCL's ToS 160 (NCCL_IB_TC) goes by priority 5", "Where 3 is the network's lossless priority, for jobs: NCCL_IB_TC=106"},
+		{"UCX reads no hexadecimal", func(m *topo.Machine) {
+			m.QoS.Job.V = append(m.QoS.Job.V, qos.Setting{Name: "UCX_IB_TRAFFIC_CLASS", Value: "0x6a", Source: "environment"})
+		}, "mlx5_0/1", Warn, `UCX's ToS 0 (UCX_IB_TRAFFIC_CLASS="0x6a", of which UCX makes 0) goes by priority 0`, "UCX_IB_TRAFFIC_CLASS=106"},
+		{"UCX takes no text", func(m *topo.Machine) {
+			m.QoS.Job.V = append(m.QoS.Job.V, qos.Setting{Name: "UCX_IB_TRAFFIC_CLASS", Value: "lossless", Source: "/etc/ucx/ucx.conf"})
+		}, "mlx5_0/1", Warn, `UCX does not take UCX_IB_TRAFFIC_CLASS="lossless"`, "UCX_IB_TRAFFIC_CLASS=106"},
 		{"PFC on another", pfcOn(1 << 5), "mlx5_0/1", Warn, "NCCL's ToS 106 (NCCL_IB_TC) goes by priority 3; rdma_cm's ToS 106 (default_roce_tos) goes by priority 3, while 5 is lossless", "Where it is 3: sudo mlnx_qos -i ens1 --pfc 0,0,0,1,0,0,0,0"},
 		{"rdma_cm's", set(func(l *qos.Port) { l.ToS.RDMACM.V = 32 }), "mlx5_0/1", Warn, "rdma_cm's ToS 32 (default_roce_tos) goes by priority 1", "sudo cma_roce_tos -d mlx5_0 -t 106"},
 		{"mapped", all2(forced(41), set(func(l *qos.Port) { l.DCB.Apps.V = []qos.App{{Selector: qos.ByDSCP, Protocol: 10, Priority: 3}} })), "mlx5_0/1", Pass, "ToS 41", ""},
@@ -192,6 +198,7 @@ func TestRoCECNP(t *testing.T) {
 	runCases(t, "roce-cnp", []verdictCase{
 		{"apart", nil, "mlx5_0/1", Pass, "DSCP 48, priority 6", ""},
 		{"on the lossless priority", cnp(48, 3), "mlx5_0/1", Warn, "go by priority 3, which is lossless", "echo 6 | sudo tee /sys/class/net/ens1/ecn/roce_np/cnp_802p_prio"},
+		{"marked for it, on the second port", all2(cnp(26, 6), set(func(l *qos.Port) { l.PCI.V.Function = 1 })), "mlx5_0/1", Warn, "DSCP 26", "sudo mlxconfig -d 0000:04:00.1 set CNP_802P_PRIO_P2=6 CNP_DSCP_P2=48"},
 		{"marked for it", cnp(26, 6), "mlx5_0/1", Warn, "DSCP 26, which leads to priority 3", "CNP_DSCP_P1=48"},
 		{"not shown", set(func(l *qos.Port) { denied(&l.ECN.CNPDSCP) }), "mlx5_0/1", Unknown, "may not be read", ""},
 		{"InfiniBand", infiniband, "mlx5_0/1", NotApplicable, "", ""},

@@ -29,6 +29,9 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 	columns := railColumns(results)
 	bothWays := slices.ContainsFunc(columns, func(c railColumn) bool { return c.reverse })
 	peers := slices.ContainsFunc(rails, func(r perftest.RailPair) bool { return r.By != "" || r.Peer != r.Rail })
+	if !peers && slices.ContainsFunc(rails, func(r perftest.RailPair) bool { return r.Rail != "" }) {
+		p.line(p.paint(bold, "each port with itself, which stays inside the NIC"))
+	}
 	gpus := slices.ContainsFunc(rails, func(r perftest.RailPair) bool { return r.GPU != "" })
 	g := grid{head: []string{"port"}, indent: 2}
 	if gpus {

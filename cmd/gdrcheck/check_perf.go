@@ -253,6 +253,11 @@ func (t *nodeTest) measure(ctx context.Context, ports []port) {
 		}
 	}
 	t.sort(ports)
+	t.together(ctx, ports, bandwidth, "")
+}
+
+// together runs a plan on all ports at the same time, where there are several.
+func (t *nodeTest) together(ctx context.Context, ports []port, plan perftest.Plan, note string) {
 	if len(ports) < 2 {
 		return
 	}
@@ -262,7 +267,7 @@ func (t *nodeTest) measure(ctx context.Context, ports []port) {
 		})
 		return
 	}
-	t.bar.begin("all ports", &bandwidth, len(ports))
+	t.bar.begin("all ports", &plan, len(ports))
 	gate := perftest.NewGate(len(ports))
 	outcomes := make([]outcome, len(ports))
 	var all sync.WaitGroup
@@ -270,12 +275,12 @@ func (t *nodeTest) measure(ctx context.Context, ports []port) {
 		pass := gate.Pass()
 		all.Go(func() {
 			defer pass.Leave()
-			outcomes[i] = t.one(ctx, p, lane{p.local, false}, bandwidth, len(ports), &member{pass, i})
+			outcomes[i] = t.one(ctx, p, lane{p.local, false}, plan, len(ports), &member{pass, i})
 		})
 	}
 	all.Wait()
 	for i, p := range ports {
-		t.add(p, outcomes[i], "")
+		t.add(p, outcomes[i].noted(note), "")
 	}
 }
 

@@ -32,24 +32,31 @@ type loopbackOptions struct {
 	PeerDevice string
 	PeerPort   int
 	PeerCPU    int
+	All        bool
 	Judging    judging
 }
 
 func newPerfLoopbackCommand(s *streams, runF func(context.Context, *loopbackOptions) error) *cobra.Command {
 	opts := &loopbackOptions{IO: s}
 	cmd := &cobra.Command{
-		Use:   "loopback --dev DEVICE [--peer-dev DEVICE]",
+		Use:   "loopback {--dev DEVICE [--peer-dev DEVICE] | --all}",
 		Short: "Measure between two ports of this node, or a port and itself",
 		Long: `loopback runs both ends on this node. From a port to itself the data stays inside the NIC:
 PCIe, memory and driver are measured, not cable and switch.`,
 		Example: `  gdrcheck perf loopback --dev mlx5_0
   gdrcheck perf loopback --dev mlx5_0 --peer-dev mlx5_1 --op write,read --bidirectional
   gdrcheck perf loopback --dev mlx5_0 --measure bandwidth --size 1K:8M -o json
-  gdrcheck perf loopback --dev mlx5_0 --mem cuda --peer-mem host --op write,read`,
+  gdrcheck perf loopback --dev mlx5_0 --mem cuda --peer-mem host --op write,read
+  gdrcheck perf loopback --all --mem auto`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.Plan.Local.Device == "" && opts.Plan.needsDevice() {
-				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
+			switch {
+			case opts.All:
+				if err := opts.validateAll(cmd); err != nil {
+					return err
+				}
+			case opts.Plan.Local.Device == "" && opts.Plan.needsDevice():
+				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband; --all measures every one")
 			}
 			if err := opts.Plan.validate(cmd); err != nil {
 				return err
@@ -66,6 +73,7 @@ PCIe, memory and driver are measured, not cable and switch.`,
 	addPlanFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
+	f.BoolVar(&opts.All, "all", false, "every active port with itself, one after another and then all at the same time")
 	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
 	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same, or the first active one of --peer-dev)")
 	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the other end's memory (default: as --mem and --gpu)")
@@ -78,6 +86,9 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 	by, err := perfChoice(&opts.Judging)
 	if err != nil {
 		return err
+	}
+	if opts.All {
+		return loopbackAllRun(ctx, opts, by)
 	}
 	a, b, err := opts.ends(ctx)
 	if err != nil {

@@ -186,6 +186,14 @@ type outcome struct {
 	err    error
 }
 
+// noted adds what is to be said of the result.
+func (o outcome) noted(note string) outcome {
+	if o.result != nil {
+		noted(o.result, note)
+	}
+	return o
+}
+
 // one runs one test of pair i on a session of the group.
 func (a *allRun) one(i int, w way, session, together int, pass *perftest.Pass) outcome {
 	pair := a.open[i]

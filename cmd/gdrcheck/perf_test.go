@@ -75,7 +75,7 @@ func doubleBackend(dir string) *perfBackend {
 	}
 	return &perfBackend{
 		newEngine: func() perftest.Engine { return newDouble(dir) },
-		collect: func(context.Context) (*topo.Machine, error) {
+		collect: func(context.Context, time.Duration) (*topo.Machine, error) {
 			return &topo.Machine{Origin: "live", Simulated: true, CollectedAt: time.Now().UTC(), RDMA: rdma.Facts{Devices: devices}}, nil
 		},
 		read: func(context.Context, string, int, []string) []rdma.Counter {
@@ -196,7 +196,7 @@ func TestPerfThresholds(t *testing.T) {
 func TestMachineIsKept(t *testing.T) {
 	var collected int
 	problem := []topo.Problem{{Part: "rdma", Reason: "cut short"}}
-	b := &perfBackend{collect: func(context.Context) (*topo.Machine, error) {
+	b := &perfBackend{collect: func(context.Context, time.Duration) (*topo.Machine, error) {
 		collected++
 		return &topo.Machine{Problems: problem}, nil
 	}}

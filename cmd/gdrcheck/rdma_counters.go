@@ -86,7 +86,7 @@ func rdmaCountersRun(ctx context.Context, opts *rdmaCountersOptions) error {
 	if err != nil {
 		return err
 	}
-	doc := &report.Counters{Header: report.NewHeader(report.KindCounters, m, readBuildInfo().Version), Ports: []report.CounterPort{}}
+	doc := report.NewCounters(m, readBuildInfo().Version)
 	if opts.Watch > 0 {
 		return watchCounters(ctx, opts, m, doc)
 	}
