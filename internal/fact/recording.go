@@ -97,7 +97,11 @@ func decodeRecording(b []byte, doc *recording) error {
 		return fmt.Errorf("%w: it holds no document of gdrcheck", ErrNotRecording)
 	}
 	if *head.Version != recordingVersion {
-		return fmt.Errorf("%w: %d, this program reads %d", ErrRecordingVersion, *head.Version, recordingVersion)
+		other := "an older"
+		if *head.Version > recordingVersion {
+			other = "a newer"
+		}
+		return fmt.Errorf("%w: %d, made by %s gdrcheck; this one reads %d", ErrRecordingVersion, *head.Version, other, recordingVersion)
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -112,6 +116,10 @@ func decodeRecording(b []byte, doc *recording) error {
 
 // valid demands of every entry one answer, and no more.
 func (doc *recording) valid() error {
+	// Waivers hold by this day, and JSON writes years of four digits.
+	if y := doc.CollectedAt.UTC().Year(); doc.CollectedAt.IsZero() || y < 1 || y > 9999 {
+		return errors.New("it does not say when the machine was read")
+	}
 	for name, f := range doc.Files {
 		if err := entry(name, f.parts()); err != nil {
 			return err
