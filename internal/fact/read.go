@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -96,6 +97,8 @@ type OS struct {
 	root string
 	live bool
 	ask  Asker
+
+	folders sync.Map // with another root: directory and where its links lead, below root
 }
 
 // Asker answers questions about the live machine; the worker's client is one.
@@ -119,6 +122,8 @@ func NewOS(root string, ask Asker) (*OS, error) {
 	}
 	if abs == "/" {
 		abs = ""
+	} else if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return nil, err
 	}
 	const sysfsMagic, procMagic = 0x62656572, 0x9fa0 // linux/magic.h
 	return &OS{root: abs, ask: ask, live: isFS(abs+"/sys", sysfsMagic) && isFS(abs+"/proc", procMagic)}, nil
@@ -149,7 +154,7 @@ func (o *OS) ReadDir(name string) ([]Entry, error) {
 }
 
 // Readlink implements Source.
-func (o *OS) Readlink(name string) (string, error) { return os.Readlink(o.path(name)) }
+func (o *OS) Readlink(name string) (string, error) { return os.Readlink(o.linkPath(name)) }
 
 // Stat implements Source.
 func (o *OS) Stat(name string) (Info, error) {
@@ -168,26 +173,39 @@ func (o *OS) Stat(name string) (Info, error) {
 // and every other question is ErrNotCollected.
 func (o *OS) Ask(ctx context.Context, name string, args ...string) ([]Record, error) {
 	if name == AskFiles {
-		args = o.paths(args)
+		return o.askFiles(ctx, args)
 	}
 	if o.live && o.ask != nil {
-		recs, err := o.ask.Ask(ctx, name, args...)
-		if name == AskFiles {
-			for i := range recs {
-				recs[i].Subject = strings.TrimPrefix(recs[i].Subject, o.root)
-			}
+		return o.ask.Ask(ctx, name, args...)
+	}
+	return nil, fmt.Errorf("%s: only a live machine can answer: %w", name, ErrNotCollected)
+}
+
+func (o *OS) askFiles(ctx context.Context, names []string) ([]Record, error) {
+	paths := make([]string, len(names))
+	named := make(map[string][]string, len(names)) // by path: links may lead to one file
+	for i, name := range names {
+		paths[i] = o.path(name)
+		named[paths[i]] = append(named[paths[i]], name)
+	}
+	var recs []Record
+	if o.live && o.ask != nil {
+		var err error
+		if recs, err = o.ask.Ask(ctx, AskFiles, paths...); err != nil {
+			return recs, err
 		}
-		return recs, err
+	} else {
+		for _, p := range paths {
+			recs = append(recs, FileRecord(p))
+		}
 	}
-	if name != AskFiles {
-		return nil, fmt.Errorf("%s: only a live machine can answer: %w", name, ErrNotCollected)
+	for i := range recs {
+		if list := named[recs[i].Subject]; len(list) > 0 {
+			named[recs[i].Subject] = list[1:]
+			recs[i].Subject = list[0]
+		}
 	}
-	out := make([]Record, len(args))
-	for i, a := range args {
-		out[i] = FileRecord(a)
-		out[i].Subject = strings.TrimPrefix(a, o.root)
-	}
-	return out, nil
+	return recs, nil
 }
 
 // FileRecord reads one file into an AskFiles record.
@@ -209,12 +227,53 @@ func ContentRecord(name string, content []byte, err error) Record {
 	return r
 }
 
-func (o *OS) paths(args []string) []string {
-	out := make([]string, len(args))
-	for i, a := range args {
-		out[i] = o.path(a)
+// path is where a name of the machine is found. Below another root, links are
+// followed as that machine would: the kernel takes an absolute one from the root
+// of this machine, and would have its files read in place of the other's.
+func (o *OS) path(name string) string {
+	if o.root == "" {
+		return name
 	}
-	return out
+	const most = 40 // as the kernel follows
+	if p, ok := o.follow(path.Clean(name), most); ok {
+		return o.root + p
+	}
+	return o.root + "/\x00" // a loop: no file has this name
 }
 
-func (o *OS) path(name string) string { return o.root + name }
+// linkPath is path of a link itself.
+func (o *OS) linkPath(name string) string {
+	name = path.Clean(name)
+	return o.path(path.Dir(name)) + "/" + path.Base(name)
+}
+
+func (o *OS) follow(name string, most int) (string, bool) {
+	if name == "/" || most == 0 {
+		return name, most > 0
+	}
+	dir, ok := o.folder(path.Dir(name), most)
+	if !ok {
+		return "", false
+	}
+	p := path.Join(dir, path.Base(name))
+	target, err := os.Readlink(o.root + p)
+	if err != nil { // no link
+		return p, true
+	}
+	if !path.IsAbs(target) {
+		target = path.Join(dir, target)
+	}
+	return o.follow(path.Clean(target), most-1)
+}
+
+// folder is follow of a directory, which many files share.
+func (o *OS) folder(name string, most int) (string, bool) {
+	if p, ok := o.folders.Load(name); ok {
+		return p.(string), true
+	}
+	p, ok := o.follow(name, most)
+	if ok {
+		o.folders.Store(name, p)
+	}
+	return p, ok
+}
