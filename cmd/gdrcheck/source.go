@@ -219,6 +219,11 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 		for _, p := range m.Problems {
 			lost[p.Part] = p.Reason
 		}
+		for _, f := range m.PCI {
+			if f.Late != "" {
+				lost[f.Dir] = f.Late
+			}
+		}
 		rec.SetLost(lost)
 	}
 	return m, rec, nil

@@ -120,10 +120,11 @@ func NewOS(root string, ask Asker) (*OS, error) {
 	if !st.IsDir() {
 		return nil, &fs.PathError{Op: "open root", Path: root, Err: syscall.ENOTDIR}
 	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return nil, err
+	}
 	if abs == "/" {
 		abs = ""
-	} else if abs, err = filepath.EvalSymlinks(abs); err != nil {
-		return nil, err
 	}
 	const sysfsMagic, procMagic = 0x62656572, 0x9fa0 // linux/magic.h
 	return &OS{root: abs, ask: ask, live: isFS(abs+"/sys", sysfsMagic) && isFS(abs+"/proc", procMagic)}, nil
@@ -138,11 +139,21 @@ func isFS(dir string, magic int64) bool {
 func (o *OS) Live() bool { return o.live }
 
 // ReadFile implements Source.
-func (o *OS) ReadFile(name string) ([]byte, error) { return ReadBounded(o.path(name)) }
+func (o *OS) ReadFile(name string) ([]byte, error) {
+	p, err := o.path(name)
+	if err != nil {
+		return nil, err
+	}
+	return ReadBounded(p)
+}
 
 // ReadDir implements Source.
 func (o *OS) ReadDir(name string) ([]Entry, error) {
-	list, err := os.ReadDir(o.path(name))
+	p, err := o.path(name)
+	if err != nil {
+		return nil, err
+	}
+	list, err := os.ReadDir(p)
 	if err != nil {
 		return nil, err
 	}
@@ -154,11 +165,22 @@ func (o *OS) ReadDir(name string) ([]Entry, error) {
 }
 
 // Readlink implements Source.
-func (o *OS) Readlink(name string) (string, error) { return os.Readlink(o.linkPath(name)) }
+func (o *OS) Readlink(name string) (string, error) {
+	name = path.Clean(name)
+	dir, err := o.path(path.Dir(name))
+	if err != nil {
+		return "", err
+	}
+	return os.Readlink(dir + "/" + path.Base(name))
+}
 
 // Stat implements Source.
 func (o *OS) Stat(name string) (Info, error) {
-	st, err := os.Stat(o.path(name))
+	p, err := o.path(name)
+	if err != nil {
+		return Info{}, err
+	}
+	st, err := os.Stat(p)
 	if err != nil {
 		return Info{}, err
 	}
@@ -182,28 +204,33 @@ func (o *OS) Ask(ctx context.Context, name string, args ...string) ([]Record, er
 }
 
 func (o *OS) askFiles(ctx context.Context, names []string) ([]Record, error) {
-	paths := make([]string, len(names))
-	named := make(map[string][]string, len(names)) // by path: links may lead to one file
-	for i, name := range names {
-		paths[i] = o.path(name)
-		named[paths[i]] = append(named[paths[i]], name)
-	}
 	var recs []Record
+	var paths []string
+	named := make(map[string][]string, len(names)) // by path: links may lead to one file
+	for _, name := range names {
+		p, err := o.path(name)
+		if err != nil {
+			recs = append(recs, ContentRecord(name, nil, err))
+			continue
+		}
+		paths, named[p] = append(paths, p), append(named[p], name)
+	}
+	var answers []Record
 	if o.live && o.ask != nil {
 		var err error
-		if recs, err = o.ask.Ask(ctx, AskFiles, paths...); err != nil {
-			return recs, err
+		if answers, err = o.ask.Ask(ctx, AskFiles, paths...); err != nil {
+			return answers, err
 		}
 	} else {
 		for _, p := range paths {
-			recs = append(recs, FileRecord(p))
+			answers = append(answers, FileRecord(p))
 		}
 	}
-	for i := range recs {
-		if list := named[recs[i].Subject]; len(list) > 0 {
-			named[recs[i].Subject] = list[1:]
-			recs[i].Subject = list[0]
+	for _, a := range answers {
+		if list := named[a.Subject]; len(list) > 0 {
+			a.Subject, named[a.Subject] = list[0], list[1:]
 		}
+		recs = append(recs, a)
 	}
 	return recs, nil
 }
@@ -230,21 +257,16 @@ func ContentRecord(name string, content []byte, err error) Record {
 // path is where a name of the machine is found. Below another root, links are
 // followed as that machine would: the kernel takes an absolute one from the root
 // of this machine, and would have its files read in place of the other's.
-func (o *OS) path(name string) string {
+func (o *OS) path(name string) (string, error) {
 	if o.root == "" {
-		return name
+		return name, nil
 	}
 	const most = 40 // as the kernel follows
-	if p, ok := o.follow(path.Clean(name), most); ok {
-		return o.root + p
+	p, ok := o.follow(path.Clean(name), most)
+	if !ok {
+		return "", &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
 	}
-	return o.root + "/\x00" // a loop: no file has this name
-}
-
-// linkPath is path of a link itself.
-func (o *OS) linkPath(name string) string {
-	name = path.Clean(name)
-	return o.path(path.Dir(name)) + "/" + path.Base(name)
+	return o.root + p, nil
 }
 
 func (o *OS) follow(name string, most int) (string, bool) {

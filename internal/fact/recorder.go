@@ -140,8 +140,8 @@ func NewRecorder(src Source) *Recorder {
 	}
 }
 
-// SetLost names the parts of the collection that were given up at the deadline
-// or broke, with the reason: what had been read of them is not what was judged.
+// SetLost names the parts of the collection, and the PCI functions by their
+// folders, that were given up at the deadline or broke, with the reason: what had been read of them is not what was judged.
 func (r *Recorder) SetLost(lost map[string]string) { r.lost = lost }
 
 // SetOrigin says what was recorded, as a document's origin does: a replay must
