@@ -26,32 +26,29 @@ var acsRedirect = Check{
 
 func evalACS(c *Case) {
 	gpu := c.Subject.GPU.Addr
-	end, ok := c.pathEnd(c.Subject.NIC)
+	end, ok := needPathEnd(c)
 	if !ok {
-		Need(c, "PCI function of the NIC", c.Subject.NIC.PCI, c.Subject.NIC.Dir)
-		c.NotApplicable("the NIC is no PCI function")
 		return
 	}
 	if c.Platform.Virt == Guest {
 		evalACSGuest(c, end)
 		return
 	}
-	for _, a := range []pci.Address{gpu, end} {
-		if !c.Graph.Placed(a) {
-			c.Unknown("cannot tell: where %s stands in the PCI tree is not in what was read", a)
-			return
-		}
+	if !c.placed(gpu, end) {
+		return
 	}
 	common := c.Graph.Common(gpu, end)
 	if common == nil {
 		// p2pdma's rule: without a common bridge traffic crosses the root complex
 		// whatever the ports' ACS bits say; then its whitelist of host bridges
 		// decides, and gpu-nic-path speaks of the cost.
+		mustSee(c, "hypervisor", c.Machine.Host.Hypervisor) // a guest's bridges are not the host's
 		c.NotApplicable("GPU and NIC share no switch: their traffic crosses the root complex whatever ACS says")
 		return
 	}
 	bridges := c.Graph.Bridges(gpu, end)
 	if len(bridges) == 0 {
+		mustSee(c, "hypervisor", c.Machine.Host.Hypervisor)
 		c.Pass("no bridge between the GPU, the NIC and their common port")
 		return
 	}
@@ -72,6 +69,7 @@ func evalACS(c *Case) {
 	}
 	if redirecting == nil {
 		needACS(c, bridges)
+		mustSee(c, "hypervisor", c.Machine.Host.Hypervisor)
 		c.Pass("no redirection on the %d port%s between GPU and NIC", len(bridges), plural(len(bridges)))
 		return
 	}
@@ -143,11 +141,10 @@ func (c *Case) redirectingPorts() []pci.Address {
 // host: there ACS must stay on for isolation, and direct translated peer traffic
 // needs ATS on the NIC and DirectTrans on its port.
 func evalACSGuest(c *Case, end pci.Address) {
-	f := c.Graph.Function(end)
-	if f == nil {
-		c.NotApplicable("a guest cannot see the host's bridges")
+	if !c.placed(end) {
 		return
 	}
+	f := c.Graph.Function(end)
 	ats, state := See(c, "ATS of the NIC", f.Config.ATS, f.Dir)
 	const host = "a guest cannot see the host's ACS, and must not change it"
 	switch {

@@ -22,9 +22,8 @@ var barAssigned = Check{
 }
 
 func evalBARAssigned(c *Case) {
-	f := c.Subject.Function
-	if f == nil {
-		c.NotApplicable("no PCI function is known for it")
+	f, ok := needFunction(c)
+	if !ok {
 		return
 	}
 	bars, ok := Need(c, "PCI windows", f.BARs, f.Dir)

@@ -70,6 +70,31 @@ func See[T any](c *Case, name string, v fact.Value[T], dir ...string) (T, fact.S
 	return v.V, v.State
 }
 
+// mustSee is for a fact that changes a verdict where there is one: it ends the
+// check where the fact was not seen, as Need does, and leaves no trace where it
+// was, or where this machine or driver has no such thing (false).
+func mustSee[T any](c *Case, name string, v fact.Value[T], dir ...string) (T, bool) {
+	if notSeen(v.State) {
+		Need(c, name, v, dir...)
+	}
+	return v.Get()
+}
+
+// notSeen: there may be such a thing, and nobody saw it.
+func notSeen(s fact.State) bool {
+	return s == fact.Denied || s == fact.Failed || s == fact.NotCollected
+}
+
+// none says that there is nothing to judge; where a part of the machine was not
+// collected, that cannot be told.
+func (c *Case) none(format string, args ...any) {
+	if why := c.incomplete(); why != "" {
+		c.Unknown("cannot tell whether there is anything to judge: %s", why)
+		return
+	}
+	c.NotApplicable(format, args...)
+}
+
 // Row adds an evidence row for something derived rather than read.
 func (c *Case) Row(name, got, source string) {
 	c.finding.Evidence = append(c.finding.Evidence, Evidence{Name: name, Got: got, Source: source})

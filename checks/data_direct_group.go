@@ -24,12 +24,12 @@ var dataDirectGroup = Check{
 func eachDataDirectPair(n *Node) []Subject {
 	return slices.DeleteFunc(EachPair(n), func(s Subject) bool {
 		a, ok := s.NIC.DataDirect.Get()
-		return !ok || n.Graph.Function(a) == nil
+		return noDataDirect(s.NIC) || ok && n.Graph.Function(a) == nil
 	})
 }
 
 func evalDataDirectGroup(c *Case) {
-	end := c.Subject.NIC.DataDirect.V
+	end, _ := mustSee(c, "Data Direct function", c.Subject.NIC.DataDirect)
 	gpu := c.Graph.Function(c.Subject.GPU.Addr)
 	if gpu == nil || c.Platform.Virt == Guest {
 		c.NotApplicable("the host's IOMMU groups are not in sight")

@@ -24,7 +24,7 @@ var dmabufRefused = Check{
 
 func evalDMABufRefused(c *Case) {
 	if len(EachPair(c.Node)) == 0 {
-		c.NotApplicable("no GPU and NIC that belong together")
+		c.none("no GPU and NIC that belong together")
 		return
 	}
 	log, state := seeLog(c)

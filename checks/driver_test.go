@@ -257,7 +257,7 @@ func TestGDRDrv(t *testing.T) {
 		{"too old, on the first driver that it fails on", all2(loaded("2.4.1", 239, there), func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = "560.28.03" }), "node", Warn, "fails on GPU drivers", ""},
 		{"version not known", all2(loaded("2.4.1", 239, there), func(m *topo.Machine) { m.Host.Modules.V[len(m.Host.Modules.V)-1].Version = absent[string]() }), "node", Pass, "", ""},
 		{"may not be opened", all2(loaded("2.5", 239, there), func(m *topo.Machine) { m.Host.Nodes[1].Access.V = false }), "node", Warn, "may not be opened", "chmod 666 /dev/gdrdrv"},
-		{"whether it may be opened is not known", all2(loaded("2.5", 239, there), func(m *topo.Machine) { denied(&m.Host.Nodes[1].Access) }), "node", Pass, "", ""},
+		{"whether it may be opened is not known", all2(loaded("2.5", 239, there), func(m *topo.Machine) { denied(&m.Host.Nodes[1].Access) }), "node", Unknown, "may not be read", ""},
 		{"built for the open driver, flavour not known", all2(gdrdrvFile("opensource", "6.8.0-45-generic SMP"), func(m *topo.Machine) { denied(&m.GPU.NVIDIA.Flavour) }), "node", Info, "not loaded", ""},
 	})
 }

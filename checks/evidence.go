@@ -16,7 +16,7 @@ import (
 )
 
 // callSource matches sources that are calls rather than files: "nvml:nvmlDeviceGetName".
-var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table|netlink|devlink|ethtool|lldp|mstconfig|environment|gdrcopy)(:|$)`)
+var callSource = regexp.MustCompile(`^(nvml|cuda|verbs|rdmamap|ghw|limits|kernel|topo|table|netlink|devlink|ethtool|lldp|lldpcli|smp|mstconfig|environment|gdrcopy)(:| |$)`)
 
 // source makes a fact's source absolute: the reader of a report has no device
 // folder at hand to which "current_link_speed" would be relative.
@@ -54,7 +54,7 @@ func show(v any) string {
 	case []string:
 		return strings.Join(x, ", ")
 	case gpu.GDRCopyProbe:
-		return fmt.Sprintf("libgdrapi %s, gdrdrv %s", orUnknown(x.Library), orUnknown(x.Driver))
+		return fmt.Sprintf("libgdrapi %s, gdrdrv %s", orElse(x.Library, "unknown"), orElse(x.Driver, "unknown"))
 	case pci.Link:
 		return showLink(x.SpeedGTPerSec, x.Width)
 	case pci.ACS:
@@ -164,11 +164,4 @@ func showBytes(n uint64) string {
 		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
 	}
 	return fmt.Sprintf("%d GiB", n/gib)
-}
-
-func orUnknown(text string) string {
-	if text == "" {
-		return "unknown"
-	}
-	return text
 }

@@ -121,6 +121,9 @@ func judgeFailure(t *testing.T, f failure, before []Finding, m *topo.Machine) {
 				t.Errorf("%s %s: unsure %q lacks %q", h.Check, h.Subject, h.Unsure, e.Unsure)
 			}
 			checkFinding(t, h)
+			if check, _ := Lookup(h.Check); troubled(h) {
+				neverPassesUnseen(t, m, check, h.Subject, Options{})
+			}
 		}
 	}
 	var first *Finding

@@ -118,8 +118,8 @@ func (c *Case) compared(size perftest.ComparedSize) {
 // behindHost says that GPU memory is slower than the path explains; empty: it is
 // not, or nothing promises that it would be faster.
 func (c *Case) behindHost(size perftest.ComparedSize) string {
-	host, ok := size.Routes[perftest.RouteHost]
-	if !ok || host.BytesPerSec == 0 {
+	host := size.Routes[perftest.RouteHost]
+	if host.BytesPerSec == 0 {
 		return ""
 	}
 	path := worstPath(c.Subject.Result)
@@ -132,13 +132,15 @@ func (c *Case) behindHost(size perftest.ComparedSize) string {
 		measuredRate(host.BytesPerSec), share*100, path, want*100)
 }
 
-func worstPath(r *perftest.Result) (worst topo.Class) {
+// worstPath is the worse of both ends' paths; one that is not known is the worst.
+func worstPath(r *perftest.Result) topo.Class {
+	paths := []topo.Class{topo.ClassSelf}
 	for _, e := range []*perftest.Endpoint{&r.Initiator, &r.Responder} {
-		if g := e.Memory.GPU; g != nil && (worst == "" || g.Path.Rank() > worst.Rank()) {
-			worst = g.Path
+		if g := e.Memory.GPU; g != nil {
+			paths = append(paths, g.Path)
 		}
 	}
-	return worst
+	return slices.MaxFunc(paths, func(a, b topo.Class) int { return cmp.Compare(a.Rank(), b.Rank()) })
 }
 
 // detourChecks are what may send GPU traffic a longer way or slow it down, the

@@ -138,7 +138,7 @@ func judgeWays(c *Case, p rdma.RegistrationProbe) {
 		plain = perftest.MemoryROCm
 	}
 	ways, vmm := works(p, plain), works(p, perftest.MemoryCUDAVMM)
-	_, direct := c.Subject.NIC.DataDirect.Get()
+	direct := slices.ContainsFunc(p.Ways, func(w rdma.WayProbe) bool { return w.Way == string(perftest.WayDataDirect) })
 	hasVMM := slices.ContainsFunc(p.Ways, func(w rdma.WayProbe) bool { return w.Memory == perftest.MemoryCUDAVMM })
 	switch {
 	case c.Subject.NIC.Software:

@@ -117,3 +117,85 @@ func TestRegistrationOutranks(t *testing.T) {
 		}
 	}
 }
+
+// Each pair is judged by its own registration, at its own weight.
+func TestRegistrationOfPairs(t *testing.T) {
+	two := func(first, second rdma.RegistrationProbe) func(*topo.Machine) {
+		return all2(secondNIC(func(*rdma.Device) {}), func(m *topo.Machine) {
+			m.Registrations = []rdma.Registration{
+				{GPU: at(gpuAddr), Device: "mlx5_1", Probe: fact.Of(second, fact.AskRegistration)},
+				{GPU: at("0000:99:00.0"), Device: "mlx5_0", Probe: fact.Of(second, fact.AskRegistration)},
+				{GPU: at(gpuAddr), Device: "mlx5_0", Probe: fact.Of(first, fact.AskRegistration)},
+			}
+		})
+	}
+	runCases(t, "gdr-registration", []verdictCase{
+		{"the other NIC's failed", two(ways("cuda dmabuf"), ways("cuda dmabuf 95")), "GPU0 mlx5_0", Pass, "", ""},
+		{"its own failed", two(ways("cuda dmabuf"), ways("cuda dmabuf 95")), "GPU0 mlx5_1", Fail, "", ""},
+	})
+	idle := func(p rdma.RegistrationProbe) func(*topo.Machine) {
+		return all2(idleNIC(func(*rdma.Device) {}), func(m *topo.Machine) {
+			m.Registrations = []rdma.Registration{{GPU: at(gpuAddr), Device: "mlx5_1", Probe: fact.Of(p, fact.AskRegistration)}}
+		})
+	}
+	for _, tc := range []struct {
+		name, subject string
+		change        func(*topo.Machine)
+		verdict       Verdict
+		severity      Severity
+	}{
+		{"a pair that should work", "GPU0 mlx5_0", probed(ways("cuda dmabuf 95")), Fail, SeverityError},
+		{"a pair that nobody would choose", "GPU0 mlx5_1", idle(ways("cuda dmabuf 95")), Fail, SeverityWarning},
+		{"in use", "GPU0 mlx5_0", notProbed(fact.NotCollected, "in use"), Unknown, SeverityWarning},
+		{"it hung", "GPU0 mlx5_0", notProbed(fact.Failed, "no answer"), Unknown, SeverityError},
+		{"no libcuda", "GPU0 mlx5_0", probed(setUp(rdma.CallError{Call: "dlopen", Library: "CUDA", Text: "not installed"})), Unknown, SeverityWarning},
+		{"no libibverbs", "GPU0 mlx5_0", probed(setUp(rdma.CallError{Call: "dlopen libibverbs.so.1", Text: "no such file"})), Unknown, SeverityWarning},
+		{"no permission", "GPU0 mlx5_0", probed(setUp(rdma.CallError{Call: "ibv_open_device", Errno: 13})), Unknown, SeverityError},
+	} {
+		m := goodNode()
+		tc.change(m)
+		if f := findingOf(t, m, gdrRegistration, tc.subject); f.Verdict != tc.verdict || f.Severity != tc.severity {
+			t.Errorf("%s: %s of severity %s: %s", tc.name, f.Verdict, f.Severity, f.Message)
+		}
+	}
+}
+
+// What NVIDIA's driver wants is of no use to an AMD GPU.
+func TestRegistrationFixByVendor(t *testing.T) {
+	for vendor, kind := range map[gpu.Vendor]string{gpu.VendorNVIDIA: "cuda", gpu.VendorAMD: "rocm"} {
+		m := goodNode()
+		all2(proprietary, probed(ways(kind+" dmabuf 95", kind+" peermem 14")))(m)
+		m.GPU.GPUs[0].Vendor = vendor
+		f := findingOf(t, m, gdrRegistration, "GPU0 mlx5_0")
+		if says := strings.Contains(strings.Join(f.Fix, "\n"), "open GPU kernel modules"); f.Verdict != Fail || says != (vendor == gpu.VendorNVIDIA) {
+			t.Errorf("%s: %s %q", vendor, f.Verdict, f.Fix)
+		}
+	}
+}
+
+// A refusal in the log is of the past where every pair that could be tried
+// registers; one that was not tried, of another machine or done by the CPU says
+// nothing either way.
+func TestRefusalOutranked(t *testing.T) {
+	refused := func(more ...rdma.Registration) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			noPeermem(m)
+			m.Host.KernelLog.V.Events = []host.LogEvent{{Kind: host.LogDMABufTopology, Text: "topology not supported"}}
+			probed(ways("cuda dmabuf"))(m)
+			m.Registrations = append(m.Registrations, more...)
+		}
+	}
+	of := func(device string, probe fact.Value[rdma.RegistrationProbe]) rdma.Registration {
+		return rdma.Registration{GPU: at(gpuAddr), Device: device, Probe: probe}
+	}
+	busy := fact.Missing[rdma.RegistrationProbe](fact.NotCollected, fact.AskRegistration, "in use")
+	no := fact.Of(ways("cuda dmabuf 95"), fact.AskRegistration)
+	soft := all2(secondNIC(func(d *rdma.Device) { d.Software = true }), refused(of("mlx5_1", no)))
+	runCases(t, "dmabuf-refused", []verdictCase{
+		{"every pair registers", refused(), "node", Info, "every pair that was tried", ""},
+		{"a pair was in use", refused(of("mlx5_0", busy)), "node", Info, "every pair that was tried", ""},
+		{"a device that is not here", refused(of("mlx5_9", no)), "node", Info, "every pair that was tried", ""},
+		{"the CPU's", soft, "node", Info, "every pair that was tried", ""},
+		{"a pair does not", refused(of("mlx5_0", no)), "node", Fail, "share no PCIe switch", ""},
+	})
+}

@@ -76,6 +76,10 @@ func evalGDRDrv(c *Case) {
 		c.Fix("sudo chmod 666 /dev/gdrdrv")
 		return
 	}
+	mustSee(c, "gdrdrv's version", mod.Version)
+	mustSee(c, "driver version", c.Machine.GPU.NVIDIA.Version)
+	mustSee(c, "device numbers", majors)
+	mustSee(c, "this process may open it", node.Access)
 	c.Pass("%s", show(mod))
 }
 

@@ -45,6 +45,7 @@ func evalGPUDriver(c *Case) {
 		c.Fix("In a container: start it with the NVIDIA container toolkit, which brings the host's libraries")
 		return
 	}
+	mustSee(c, "NVML", nv.NVML)
 	th := c.Thresholds
 	if major(version) < th.PeermemMinDriver {
 		c.Warn("driver %s is older than %d: it brings neither nvidia-peermem nor DMA-BUF", version, th.PeermemMinDriver)

@@ -16,7 +16,7 @@ var gpuErrors = Check{
 	Why:       "The driver reports each GPU fault as an Xid, NVSwitch faults as SXids. After some of them the GPU is of no use before a reset, though it is still listed.",
 	Fix:       []string{"Drain the node, reset the GPU or reboot; if the Xid comes again, have the GPU looked at"},
 	Refs: []string{
-		"https://docs.nvidia.com/deploy/xid-errors/",
+		"https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html",
 		"https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
 		"https://github.com/leptonai/gpud/issues/46",
 	},

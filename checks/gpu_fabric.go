@@ -25,12 +25,10 @@ var gpuFabric = Check{
 
 func evalFabric(c *Case) {
 	fabric := nvml(c.Subject.GPU, func(d *gpu.NVMLDevice) fact.Value[gpu.Fabric] { return d.Fabric })
-	if fabric.State == fact.NotCollected || fabric.State == fact.Denied || fabric.State == fact.Failed {
+	if notSeen(fabric.State) && !c.hasNVSwitch() {
 		// Few systems have NVSwitches: not having seen the state puts the node
 		// in doubt only where one is known to be there.
-		if !c.hasNVSwitch() {
-			c.Lower(SeverityWarning)
-		}
+		c.Lower(SeverityWarning)
 	}
 	f, ok := Need(c, "fabric state", fact.As(fabric, fabric.V.State))
 	c.Want("completed")
@@ -91,7 +89,7 @@ const imexChannels = "/dev/nvidia-caps-imex-channels/"
 func evalIMEX(c *Case) {
 	domains := map[string][]string{}
 	for _, s := range eachNVIDIAGPU(c.Node) {
-		f, ok := nvml(s.GPU, func(d *gpu.NVMLDevice) fact.Value[gpu.Fabric] { return d.Fabric }).Get()
+		f, ok := mustSee(c, "fabric of "+s.ID, nvml(s.GPU, func(d *gpu.NVMLDevice) fact.Value[gpu.Fabric] { return d.Fabric }))
 		if !ok || f.State != "completed" || strings.Trim(f.ClusterUUID, "0-") == "" {
 			continue
 		}

@@ -47,14 +47,12 @@ func evalGPUMemory(c *Case) {
 		c.Fix(reset, fmt.Sprintf("If they come again: nvidia-smi -q -i %s -d ECC,ROW_REMAPPER, and have the GPU replaced", g.Addr))
 	case ecc.State == fact.Known && !ecc.V.Current:
 		c.Info("ECC is off: memory errors go unseen")
-	case ecc.State == fact.Known && remapped.State != fact.Denied && remapped.State != fact.Failed:
+	case ecc.State == fact.Known && !notSeen(remapped.State):
 		c.Pass("no errors")
 	default:
 		// A state that could not be seen says nothing bad of a GPU that works.
 		c.Lower(SeverityWarning)
-		if remapped.State == fact.Denied || remapped.State == fact.Failed {
-			Need(c, "row remapping", remapped)
-		}
+		mustSee(c, "row remapping", remapped)
 		if _, ok := Need(c, "ECC", ecc); !ok {
 			c.NotApplicable("this GPU has no ECC")
 		}

@@ -26,7 +26,7 @@ func passthrough(m *topo.Machine) { fn(m, gpuAddr).Driver = known("vfio-pci") }
 
 func TestGPUDriver(t *testing.T) {
 	version := func(v string) func(*topo.Machine) {
-		return func(m *topo.Machine) { m.GPU.NVIDIA.Version.V = v }
+		return func(m *topo.Machine) { m.GPU.NVIDIA.Version.V, m.GPU.NVIDIA.NVML.V.DriverVersion = v, v }
 	}
 	runCases(t, "gpu-driver", []verdictCase{
 		{"current", nil, "node", Pass, "580.95.05", ""},
@@ -94,17 +94,34 @@ func TestGPUFabric(t *testing.T) {
 		}, "GPU0", NotApplicable, "", ""},
 		{"denied", func(m *topo.Machine) { denied(&dev(m).Fabric) }, "GPU0", Unknown, "may not be read", ""},
 	})
-	// What was not seen puts a node in doubt only where NVSwitches are.
-	check, _ := Lookup("gpu-fabric")
-	m := goodNode()
-	denied(&dev(m).Fabric)
-	if f := findingOf(t, m, check, "GPU0"); f.Severity != SeverityWarning {
-		t.Errorf("without NVSwitch: %s", f.Severity)
+	// What was not seen puts a node in doubt only where NVSwitches are; what was
+	// seen counts whole.
+	other := func(vendor pci.ID, class pci.Class) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			m.PCI = append(m.PCI, function("0000:09:00.0", rootPort, class, pci.PortEndpoint))
+			fn(m, "0000:09:00.0").Vendor = known(vendor)
+		}
 	}
-	m.PCI = append(m.PCI, function("0000:09:00.0", rootPort, 0x068000, pci.PortEndpoint))
-	fn(m, "0000:09:00.0").Vendor = known(pci.ID(0x10de))
-	if f := findingOf(t, m, check, "GPU0"); f.Severity != SeverityError {
-		t.Errorf("with NVSwitch: %s", f.Severity)
+	lost := func(state fact.State) func(*topo.Machine) {
+		return func(m *topo.Machine) { dev(m).Fabric = fact.Missing[gpu.Fabric](state, "nvml", "lost") }
+	}
+	for name, tc := range map[string]struct {
+		change func(*topo.Machine)
+		want   Severity
+	}{
+		"denied":                          {lost(fact.Denied), SeverityWarning},
+		"failed":                          {lost(fact.Failed), SeverityWarning},
+		"not collected":                   {lost(fact.NotCollected), SeverityWarning},
+		"beside an NVSwitch":              {all2(lost(fact.Denied), other(0x10de, 0x068000)), SeverityError},
+		"beside another of NVIDIA's":      {all2(lost(fact.Denied), other(0x10de, pci.Class3D<<8)), SeverityWarning},
+		"beside another maker's bridge":   {all2(lost(fact.Denied), other(0x8086, 0x068000)), SeverityWarning},
+		"seen, and the fabric is not set": {fabric("not_started", 0), SeverityError},
+	} {
+		m := goodNode()
+		tc.change(m)
+		if f := findingOf(t, m, gpuFabric, "GPU0"); f.Severity != tc.want {
+			t.Errorf("%s: %s of severity %s", name, f.Verdict, f.Severity)
+		}
 	}
 }
 
@@ -131,7 +148,7 @@ func TestIMEX(t *testing.T) {
 			dev(m).Fabric.V = gpu.Fabric{State: "completed", ClusterUUID: "00000000-0000-0000-0000-000000000000"}
 		}, "node", NotApplicable, "", ""},
 		{"not joined yet", func(m *topo.Machine) { domain(m); dev(m).Fabric.V.State = "in_progress" }, "node", NotApplicable, "no multi-node", ""},
-		{"fabric not seen", func(m *topo.Machine) { domain(m); denied(&dev(m).Fabric) }, "node", NotApplicable, "no multi-node", ""},
+		{"fabric not seen", func(m *topo.Machine) { domain(m); denied(&dev(m).Fabric) }, "node", Unknown, "fabric of GPU0 may not be read", ""},
 	})
 }
 
@@ -273,7 +290,8 @@ func TestEFAPeermem(t *testing.T) {
 }
 
 // The immediate actions of NVIDIA's Xid catalogue
-// (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) for some codes of each kind.
+// (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), all codes of each kind
+// that are in use.
 func TestXidLists(t *testing.T) {
 	n, err := NewNode(goodNode(), Options{})
 	if err != nil {
@@ -281,12 +299,14 @@ func TestXidLists(t *testing.T) {
 	}
 	th := n.Thresholds
 	for action, codes := range map[string][]int{
-		"RESET_GPU":   {46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158},
-		"RESTART_BM":  {79},
-		"RESTART_APP": {8, 11, 13, 25, 31, 32, 39, 60, 68, 69, 94, 96, 105, 126, 135, 139},
-		"IGNORE":      {14, 37, 38, 43, 44, 63, 66, 67, 106, 107, 137, 141},
-		"WORKFLOW":    {74, 144, 145, 149, 150}, // NVLink: the details decide
-		"SUPPORT":     {54, 78, 92, 121, 142, 157},
+		"RESET_GPU":  {46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158},
+		"RESTART_BM": {79},
+		"RESTART_APP": {8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86, 88, 89, 94, 96, 97, 98, 99,
+			100, 101, 102, 103, 104, 105, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 139},
+		"IGNORE":       {14, 37, 38, 43, 44, 63, 66, 67, 106, 107, 108, 137, 141},
+		"ignored, but": {92, 93, 121, 152, 153, 157, 160, 161},  // of hardware
+		"WORKFLOW":     {74, 144, 145, 146, 147, 148, 149, 150}, // NVLink: the details decide
+		"other":        {54, 78, 142, 151, 154, 159},            // CHECK_MECHANICALS, UPDATE_SWFW, CONTACT_SUPPORT, RESTART_VM, …
 	} {
 		for _, code := range codes {
 			fatal, app := slices.Contains(th.XidFatal, code), slices.Contains(th.XidApplication, code)

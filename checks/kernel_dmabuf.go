@@ -28,7 +28,7 @@ var kernelDMABuf = Check{
 func evalKernelDMABuf(c *Case) {
 	pairs := EachPair(c.Node)
 	if len(pairs) == 0 {
-		c.NotApplicable("no GPU and NIC that belong together")
+		c.none("no GPU and NIC that belong together")
 		return
 	}
 	release, _ := Need(c, "kernel", c.Machine.Host.KernelRelease)
@@ -91,7 +91,8 @@ func dmabufOptions(c *Case, pairs []Subject) []string {
 	for _, s := range pairs {
 		const ebadf = 9
 		proven := s.NIC.Verbs.V.DMABufErrno.Or(0) == ebadf
-		if strings.HasPrefix(s.NIC.Driver.Or(""), "mlx5") && !proven && c.moduleVersion("mlx5_core").State != fact.Known {
+		driver, _ := mustSee(c, "driver of "+s.NIC.Name, s.NIC.Driver, s.NIC.Dir)
+		if strings.HasPrefix(driver, "mlx5") && !proven && c.moduleVersion("mlx5_core").State != fact.Known {
 			add("CONFIG_INFINIBAND_USER_MEM", "CONFIG_INFINIBAND_ON_DEMAND_PAGING")
 		}
 		if s.GPU.Vendor == gpu.VendorAMD {

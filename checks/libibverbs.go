@@ -37,7 +37,7 @@ var installVerbs = []string{
 
 func evalLibIBVerbs(c *Case) {
 	if !slices.ContainsFunc(c.Machine.RDMA.Devices, func(d rdma.Device) bool { return !d.Software }) {
-		c.NotApplicable("no RDMA NIC to open")
+		c.none("no RDMA NIC to open")
 		return
 	}
 	install := installVerbs
@@ -87,7 +87,23 @@ func evalLibIBVerbs(c *Case) {
 		c.Fix("Or use nvidia-peermem with DOCA-OFED")
 		return
 	}
+	if untried := untriedNIC(c); untried != "" {
+		c.Info("%s; whether it opens %s was not seen", version, untried)
+		return
+	}
 	c.Pass("%s", version)
+}
+
+// untriedNIC is a NIC that libibverbs was not seen to open, nor to have a driver
+// for; empty: none.
+func untriedNIC(c *Case) string {
+	for _, d := range c.Machine.RDMA.Devices {
+		if d.Software || d.Verbs.State == fact.Known || d.Verbs.State == fact.Absent {
+			continue
+		}
+		return d.Name
+	}
+	return ""
 }
 
 // differing are the copies, where they are not all of one version.
@@ -116,10 +132,12 @@ func differing(c *Case) []string {
 func lackingProvider(c *Case) string {
 	providers := c.Machine.RDMA.Providers
 	for _, d := range c.Machine.RDMA.Devices {
-		want := verbsProviders[d.Driver.Or("")]
 		if d.Software || d.Verbs.State == fact.Known {
 			continue
 		}
+		driver, _ := mustSee(c, "driver of "+d.Name, d.Driver, d.Dir)
+		mustSee(c, "drivers of libibverbs", providers)
+		want := verbsProviders[driver]
 		const enodev = 19
 		if d.Verbs.State == fact.Absent && d.Verbs.Errno == enodev {
 			See(c, "libibverbs on "+d.Name, d.Verbs, d.Dir)

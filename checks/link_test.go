@@ -75,10 +75,22 @@ func TestNICNeighbour(t *testing.T) {
 			l.Neighbour = qos.Neighbour{System: fact.Of(system, "lldp"), Port: fact.Of(port, "lldp")}
 		})
 	}
+	infiniBand := func(m *topo.Machine) { nic(m).Transport = known(rdma.InfiniBand) }
 	policy := Options{Policy: &Policy{Network: &Network{Neighbours: map[string]string{"mlx5_0": "leaf1 Ethernet12", "mlx5_1": "leaf2"}}}}
 	runCasesOn(t, "nic-neighbour", policy, []verdictCase{
 		{"right", heard("leaf1", "Ethernet12"), "mlx5_0/1", Pass, "leaf1 Ethernet12", ""},
 		{"another switch", heard("leaf9", "Ethernet12"), "mlx5_0/1", Fail, "cabled to leaf9 Ethernet12, expected leaf1 Ethernet12", "Plug the cable of ens1 into leaf1 Ethernet12"},
+		{"a longer number", heard("leaf1", "Ethernet123"), "mlx5_0/1", Fail, "cabled to leaf1 Ethernet123", ""},
+		{"another longer number", heard("xleaf1", "Ethernet12"), "mlx5_0/1", Pass, "", ""},
+		{"exchanged with a longer number", heard("leaf22", "1"), "mlx5_0/1", Fail, "cabled to leaf22 1, expected", "write leaf22 into the policy"},
+		{"InfiniBand", all2(infiniBand, heard("MF0;leaf9:MQM9700/U1", "7")), "mlx5_0/1", Fail, "cabled to MF0;leaf9:MQM9700/U1 7", "smpquery -C mlx5_0 -P 1 -D nodedesc 0,1"},
+		{"InfiniBand, not asked", all2(infiniBand, set(func(l *qos.Port) {
+			l.Neighbour.System = fact.Missing[string](fact.NotCollected, "", "asked with --neighbour only")
+		})), "mlx5_0/1", Unknown, "on demand and by root only", "sudo gdrcheck check --neighbour"},
+		{"InfiniBand, without root", all2(infiniBand, set(func(l *qos.Port) { denied(&l.Neighbour.System) })), "mlx5_0/1", Unknown, "on demand and by root only", "sudo gdrcheck check --neighbour"},
+		{"InfiniBand, silent", all2(infiniBand, set(func(l *qos.Port) {
+			l.Neighbour.System = fact.Missing[string](fact.Failed, "smp:NodeInfo", "no answer: nobody is there")
+		})), "mlx5_0/1", Unknown, "no answer: nobody is there", ""},
 		{"exchanged", heard("leaf2", "Ethernet12"), "mlx5_0/1", Fail, "", "the neighbour of mlx5_1: the two cables may be exchanged"},
 		{"another port", heard("leaf1", "Ethernet13"), "mlx5_0/1", Fail, "cabled to leaf1 Ethernet13", ""},
 		{"nobody heard", set(func(l *qos.Port) { l.Neighbour.System = absent[string]() }), "mlx5_0/1", Unknown, "nobody was heard", "lldpcli show neighbors"},
@@ -100,8 +112,18 @@ func TestNICPending(t *testing.T) {
 		{"a setting", set(func(l *qos.Port) {
 			l.NVConfig.Settings = known([]qos.NVSetting{{Name: "ATS_ENABLED", Default: "False(0)", Current: "False(0)", NextBoot: "True(1)"}, {Name: "LINK_TYPE_P1", Current: "ETH(2)", NextBoot: "ETH(2)"}})
 		}), "mlx5_0/1", Warn, "ATS_ENABLED=True(1) (now: False(0))", ""},
-		{"no devlink", set(func(l *qos.Port) { unsupported(&l.Devlink.Versions) }), "mlx5_0/1", NotApplicable, "", ""},
-		{"not seen", set(func(l *qos.Port) { denied(&l.Devlink.Versions) }), "mlx5_0/1", Unknown, "may not be read", ""},
+		{"no devlink", set(func(l *qos.Port) { unsupported(&l.Devlink.Versions) }), "mlx5_0/1", Pass, "nothing waits", ""},
+		{"no devlink, settings not asked for", set(func(l *qos.Port) { unsupported(&l.Devlink.Versions); l.NVConfig = qos.NVConfig{} }), "mlx5_0/1", NotApplicable, "no stored versions", ""},
+		{"neither", set(func(l *qos.Port) { unsupported(&l.Devlink.Versions); unsupported(&l.NVConfig.Settings) }), "mlx5_0/1", NotApplicable, "no stored versions", ""},
+		{"not seen", set(func(l *qos.Port) { denied(&l.Devlink.Versions) }), "mlx5_0/1", Unknown, "firmware versions may not be read", ""},
+		{"settings not asked for", set(func(l *qos.Port) { l.NVConfig = qos.NVConfig{} }), "mlx5_0/1", Info, "no firmware waits; settings were not seen", ""},
+		{"settings not seen", set(func(l *qos.Port) { denied(&l.NVConfig.Settings) }), "mlx5_0/1", Unknown, "settings may not be read", ""},
+		{"settings not seen, firmware waits", all2(stored("28.45.1200"), set(func(l *qos.Port) { denied(&l.NVConfig.Settings) })), "mlx5_0/1", Warn, "fw.version 28.45.1200", ""},
+		{"firmware not seen, a setting waits", set(func(l *qos.Port) {
+			denied(&l.Devlink.Versions)
+			l.NVConfig.Settings = known([]qos.NVSetting{{Name: "SRIOV_EN", Current: "False(0)", NextBoot: "True(1)"}})
+		}), "mlx5_0/1", Warn, "SRIOV_EN=True(1)", ""},
+		{"no mstconfig", set(func(l *qos.Port) { unsupported(&l.NVConfig.Settings) }), "mlx5_0/1", Info, "settings were not seen", ""},
 		{"another NIC's", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { m.QoS.Ports[1].Devlink.Versions.V[1].Value = "1" }), "mlx5_0/1", Pass, "", ""},
 	})
 }

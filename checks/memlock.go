@@ -35,8 +35,10 @@ var memlock = Check{
 				c.Fix("In slurm.conf: PropagateResourceLimitsExcept=MEMLOCK, or srun hands down the limit of the log-in shell")
 			}
 		case lim.MemlockSoft == math.MaxUint64:
+			c.seeServices()
 			c.Pass("unlimited")
 		case lim.MemlockSoft >= c.Thresholds.MemlockMinBytes:
+			c.seeServices()
 			c.Pass("%s", showBytes(lim.MemlockSoft))
 		case lim.CapEff&capIPCLock != 0:
 			c.Info("%s, which does not bind this process (CAP_IPC_LOCK); a user's job has its own limit", showBytes(lim.MemlockSoft))
@@ -52,11 +54,21 @@ var memlock = Check{
 // engines are not judged: each container is given a limit of its own.
 func lowService(c *Case) *host.Service {
 	for i, s := range c.Machine.Host.Services {
-		if n, known := s.Memlock.Get(); known && (s.Name == "slurmd" || s.Name == "pbs") && n < c.Thresholds.MemlockMinBytes {
+		if n, known := s.Memlock.Get(); known && startsJobs(s) && n < c.Thresholds.MemlockMinBytes {
 			return &c.Machine.Host.Services[i]
 		}
 	}
 	return nil
+}
+
+func startsJobs(s host.Service) bool { return s.Name == "slurmd" || s.Name == "pbs" }
+
+func (c *Case) seeServices() {
+	for _, s := range c.Machine.Host.Services {
+		if startsJobs(s) {
+			mustSee(c, s.Name+"'s memlock limit", s.Memlock)
+		}
+	}
 }
 
 func fixMemlock(c *Case, lim host.Limits) {

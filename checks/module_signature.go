@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -21,6 +22,9 @@ var moduleSignature = Check{
 	Eval:      evalSignature,
 }
 
+// signedModules are those that GPUDirect needs or can use, beside the kernel's own.
+var signedModules = []string{"nvidia", "nvidia_peermem", "gdrdrv", "nvidia_fs"}
+
 func evalSignature(c *Case) {
 	if c.module("nvidia").State == fact.Known {
 		c.Lower(SeverityWarning) // the kernel admitted the driver that matters
@@ -38,9 +42,12 @@ func evalSignature(c *Case) {
 		"Or turn Secure Boot off in the firmware's setup",
 	}
 	var unsigned, refused []string
-	for _, name := range []string{"nvidia", "nvidia_peermem", "gdrdrv", "nvidia_fs"} {
+	for _, name := range signedModules {
+		if c.module(name).State == fact.Known {
+			continue
+		}
 		f := c.moduleFileOf(name)
-		if f.Path.State != fact.Known || c.module(name).State == fact.Known {
+		if f.Path.State != fact.Known {
 			continue
 		}
 		switch signed, known := f.Signed.Get(); {
@@ -73,6 +80,14 @@ func evalSignature(c *Case) {
 		c.Unsure("sudo modprobe nvidia says \"Key was rejected by service\" if it is so")
 		c.Fix(enrol...)
 	default:
+		for _, f := range c.Machine.Host.ModuleFiles {
+			if c.module(f.Name).State == fact.Known || !slices.Contains(signedModules, f.Name) {
+				continue
+			}
+			if _, there := mustSee(c, "file of "+f.Name, f.Path); there {
+				mustSee(c, "signature of "+f.Name, f.Signed)
+			}
+		}
 		c.Pass("Secure Boot is on, and what is needed is loaded or signed")
 	}
 }

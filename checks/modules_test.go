@@ -14,7 +14,7 @@ import (
 // unloaded has nvidia_peermem's and the RDMA core's files, and none loaded.
 func unloaded(change ...func(map[string]*host.ModuleFile)) func(*topo.Machine) {
 	return func(m *topo.Machine) {
-		noPeermem(m)
+		all2(noPeermem, peerSymbol(true))(m)
 		const dir = "/lib/modules/6.8.0-45-generic/"
 		files := map[string]*host.ModuleFile{}
 		m.Host.ModuleFiles = []host.ModuleFile{
@@ -46,6 +46,8 @@ func peerSymbol(has bool) func(*topo.Machine) {
 	}
 }
 
+func noSymbols(m *topo.Machine) { m.Host.Symbols = nil }
+
 func TestPeermemLoad(t *testing.T) {
 	type files = map[string]*host.ModuleFile
 	inbox := func(f files) { f["ib_uverbs"].PeerMemory.V = host.PeerMemory{} }
@@ -65,7 +67,7 @@ func TestPeermemLoad(t *testing.T) {
 		{"built without, no DMA-BUF", all2(unloaded(without), noDMABuf), "node", Fail, "Invalid argument", "DOCA-OFED"},
 		{"other versions", all2(unloaded(crc), noDMABuf), "node", Fail, "disagrees about version", "dkms build nvidia/580.95.05 -k 6.8.0-45-generic --force"},
 		{"other versions, DMA-BUF works", unloaded(crc), "node", Warn, "disagrees about version", "dkms"},
-		{"the core in files exports none", all2(unloaded(inbox), noDMABuf), "node", Fail, "Unknown symbol", "reinstall DOCA-OFED"},
+		{"the core in files exports none", all2(unloaded(inbox), noDMABuf, noSymbols), "node", Fail, "Unknown symbol", "reinstall DOCA-OFED"},
 		{"the core that is loaded has none", all2(unloaded(), noDMABuf, peerSymbol(false)), "node", Fail, "though its file has", "openibd restart"},
 		{"other kernel", all2(unloaded(func(f files) { f["nvidia_peermem"].VerMagic.V = "6.8.0-31-generic SMP" }), noDMABuf), "node", Fail, "built for kernel 6.8.0-31-generic", "depmod"},
 		{"other driver", all2(unloaded(func(f files) { f["nvidia_peermem"].Version.V = "570.1" }), noDMABuf), "node", Fail, "of driver 570.1, while 580.95.05 is loaded", "reboot"},
@@ -84,13 +86,13 @@ func TestPeermemLoad(t *testing.T) {
 		{"modules not seen", func(m *topo.Machine) { denied(&m.Host.Modules) }, "node", Unknown, "may not be read", ""},
 		{"files not seen", func(m *topo.Machine) { noPeermem(m) }, "node", Unknown, "not collected", ""},
 		{"packed in a way that nobody knows", unloaded(func(f files) { f["nvidia_peermem"].PeerMemory = absent[host.PeerMemory]() }), "node", Unknown, "cannot tell what nvidia-peermem's file needs", ""},
-		{"exported by its file, kernel not seen", unloaded(), "node", Pass, "nothing keeps it", ""},
+		{"exported by its file, kernel not seen", all2(unloaded(), noSymbols), "node", Unknown, "the kernel has ib_register_peer_memory_client not collected", ""},
 		{"the core's files unread, the kernel has none", all2(unloaded(func(f files) {
 			f["ib_core"].PeerMemory, f["ib_uverbs"].PeerMemory = fact.Value[host.PeerMemory]{}, fact.Value[host.PeerMemory]{}
 		}), noDMABuf, peerSymbol(false)), "node", Fail, "exports no ib_register_peer_memory_client", ""},
-		{"neither the core's files nor the kernel's symbols seen", unloaded(func(f files) {
+		{"neither the core's files nor the kernel's symbols seen", all2(unloaded(func(f files) {
 			f["ib_core"].PeerMemory, f["ib_uverbs"].PeerMemory = fact.Value[host.PeerMemory]{}, fact.Value[host.PeerMemory]{}
-		}), "node", Unknown, "not collected", ""},
+		}), noSymbols), "node", Unknown, "not collected", ""},
 	})
 }
 
@@ -166,6 +168,13 @@ func TestModuleSignature(t *testing.T) {
 		{"signed and not loaded", boot(false, known(true)), "node", Warn, "may not be enrolled", "Key was rejected"},
 		{"refused, says the kernel", all2(boot(false, known(true)), logged(host.LogUnsigned, "Loading of module with unavailable key is rejected", "")), "node", Fail, "has refused a module", "mokutil"},
 		{"too large to open", boot(false, fact.Missing[bool](fact.Unsupported, "nvidia.ko", "too large")), "node", Warn, "may not be enrolled", ""},
+		{"one that is loaded, its file not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.ModuleFiles[0].Path) }), "node", Pass, "", ""},
+		{"one that nobody asks for, its file not seen", all2(boot(true, known(true)), func(m *topo.Machine) {
+			m.Host.ModuleFiles[1].Name = "ib_core"
+			denied(&m.Host.ModuleFiles[1].Path)
+		}), "node", Pass, "", ""},
+		{"one that is not loaded, its file not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.ModuleFiles[1].Path) }), "node", Unknown, "file of gdrdrv may not be read", ""},
+		{"one that is not loaded, its signature not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.ModuleFiles[1].Signed) }), "node", Unknown, "signature of gdrdrv may not be read", ""},
 		{"modules not seen", all2(boot(true, known(true)), func(m *topo.Machine) { denied(&m.Host.Modules) }), "node", Unknown, "may not be read", ""},
 		{"not seen", func(m *topo.Machine) { denied(&m.Host.SecureBoot) }, "node", Unknown, "may not be read", ""},
 		{"refused another time, and loaded now", all2(boot(true, known(true)), logged(host.LogUnsigned, "Loading of module is rejected", "")), "node", Pass, "loaded or signed", ""},

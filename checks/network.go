@@ -44,7 +44,7 @@ type Network struct {
 	CNPDSCP     *int   `yaml:"cnp_dscp,omitempty"`     // of congestion notifications
 	CNPPriority *int   `yaml:"cnp_priority,omitempty"` // of congestion notifications
 	// Neighbours are what the other end of each NIC's cable must call itself
-	// over LLDP, by RDMA device: part of the switch's name, or name and port,
+	// over LLDP, or on InfiniBand to --neighbour, by RDMA device: part of the switch's name, or name and port,
 	// "leaf1 Ethernet12".
 	Neighbours map[string]string `yaml:"neighbours,omitempty"`
 }

@@ -35,7 +35,8 @@ var likenesses = []likeness{
 	{"trust", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.DCB.Trust) }, true, "trust", true},
 	{"PFC", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.DCB.PFC) }, true, "pfc", true},
 	{"DSCP map", dscpMap, true, "dscp", false},
-	{"ToS of NCCL, UCX, rdma_cm", marksOf, true, "tos", false},
+	{"ToS of NCCL, UCX", marksOf(qos.NCCL, qos.UCX), true, "tos", false},
+	{"ToS of rdma_cm", marksOf(qos.RDMACM), true, "tos", false},
 	{"ECN, notification point", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.NP) }, true, "ecn", false},
 	{"ECN, reaction point", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.RP) }, true, "ecn", false},
 	{"DSCP of CNPs", func(_ *qos.Facts, p *qos.Port) fact.Value[string] { return words(p.ECN.CNPDSCP) }, true, "cnp", false},
@@ -72,19 +73,23 @@ func dscpMap(_ *qos.Facts, p *qos.Port) fact.Value[string] {
 	})
 }
 
-func marksOf(f *qos.Facts, p *qos.Port) fact.Value[string] {
-	var all []string
-	for _, m := range f.Marks(p) {
-		text := "?"
-		switch tos, ok := m.ToS.Get(); {
-		case ok:
-			text = strconv.Itoa(tos)
-		case m.ToS.State != fact.Unsupported:
-			return fact.As(m.ToS, "")
+// marksOf lists the marks of programs. One that was not seen, as rdma_cm's where
+// nobody made its directory, is not another one.
+func marksOf(programs ...qos.Program) func(*qos.Facts, *qos.Port) fact.Value[string] {
+	return func(f *qos.Facts, p *qos.Port) fact.Value[string] {
+		var all []string
+		for _, m := range f.Marks(p) {
+			if !slices.Contains(programs, m.Program) {
+				continue
+			}
+			tos, ok := m.ToS.Get()
+			if !ok {
+				return fact.As(m.ToS, "")
+			}
+			all = append(all, strconv.Itoa(tos))
 		}
-		all = append(all, text)
+		return fact.Of(strings.Join(all, ", "), "the marks of each program")
 	}
-	return fact.Of(strings.Join(all, ", "), "the marks of each program")
 }
 
 // siblings are the legs of the NICs of the subject's model and role, its own
@@ -156,8 +161,8 @@ type resemblance struct {
 	odd      []string
 	grave    bool // a difference loses packets
 	majority bool // of each difference more than half of the NICs have the other value
-	// unseen gives the verdict for a setting that must be seen and was not,
-	// neither here nor on a sibling; nil: none.
+	// unseen gives the verdict for a setting that must be seen and was not, where
+	// nothing else is odd; nil: none. That no sibling's driver has it is no loss.
 	unseen func()
 }
 
@@ -171,7 +176,7 @@ func (c *Case) likeSiblings(own, all []Subject) resemblance {
 			switch mine := l.of(&c.Machine.QoS, leg.Leg); {
 			case seen:
 				r.compared++
-			case l.needed && r.unseen == nil && mine.State != fact.Unsupported && mine.State != fact.Known:
+			case l.needed && r.unseen == nil && mine.State != fact.Known && (d.of > 0 || mine.State != fact.Unsupported):
 				r.unseen = func() { Need(c, l.name+" of "+leg.ID, mine, leg.Leg.NetDir) }
 			}
 			if d.mine == "" {
@@ -219,19 +224,13 @@ func (c *Case) compare(l likeness, leg Subject, all []Subject) (d difference, se
 		d.of++
 	}
 	text, ok := mine.Get()
-	switch {
-	case len(order) == 0:
-		return d, false
-	case !ok && l.needed:
-		Need(c, l.name+" of "+leg.ID, mine, leg.Leg.NetDir)
-	case !ok:
+	if !ok {
 		return d, false
 	}
 	common := slices.MaxFunc(order, func(a, b string) int { return cmp.Compare(len(have[a]), len(have[b])) })
-	if common == text {
-		return d, d.of > 1
+	if common != text {
+		d.name, d.mine, d.theirs, d.source = l.name, text, common, c.source(mine.Source, leg.Leg.NetDir)
+		d.like, d.majority = have[common], 2*len(have[common]) > d.of
 	}
-	d.name, d.mine, d.theirs, d.source = l.name, text, common, c.source(mine.Source, leg.Leg.NetDir)
-	d.like, d.majority = have[common], 2*len(have[common]) > d.of
-	return d, true
+	return d, d.of > 1
 }

@@ -19,18 +19,11 @@ var nicPending = Check{
 	Subjects:                   EachLeg,
 	Eval: func(c *Case) {
 		leg := c.Subject.Leg
-		if c.Subject.NIC.Software {
-			c.NotApplicable("software RDMA")
+		if !linkCase(c) {
 			return
 		}
-		if !c.matters(c.Subject.NIC) {
-			c.Lower(SeverityInfo)
-		}
 		var waiting []string
-		versions, known := []qos.Version{}, leg.Devlink.Versions.State
-		if known == fact.Known {
-			versions = leg.Devlink.Versions.V
-		}
+		versions := leg.Devlink.Versions.V
 		for _, stored := range versions {
 			i := slices.IndexFunc(versions, func(v qos.Version) bool { return v.Kind == "running" && v.Name == stored.Name })
 			if stored.Kind != "stored" || i < 0 || versions[i].Value == stored.Value {
@@ -47,13 +40,21 @@ var nicPending = Check{
 				waiting = append(waiting, fmt.Sprintf("%s=%s (now: %s)", s.Name, s.NextBoot, s.Current))
 			}
 		}
-		switch {
-		case waiting != nil:
+		if waiting != nil {
 			c.Warn("waits for a reset: %s", strings.Join(waiting, ", "))
 			c.Fix(fmt.Sprintf("In a maintenance window: sudo mlxfwreset -d %s reset (DOCA-OFED), sudo devlink dev reload pci/%s action fw_activate, or reboot", c.firmwareName(), c.firmwareName()))
-		case known != fact.Known && leg.NVConfig.Settings.State != fact.Known:
-			Need(c, "firmware versions", leg.Devlink.Versions)
+			return
+		}
+		_, shown := mustSee(c, "firmware versions", leg.Devlink.Versions)
+		settings := leg.NVConfig.Settings
+		if settings.State != fact.NotCollected { // they are asked for on request alone
+			mustSee(c, "settings", settings)
+		}
+		switch known := settings.State == fact.Known; {
+		case !shown && !known:
 			c.NotApplicable("the driver shows no stored versions")
+		case !known:
+			c.Info("no firmware waits; settings were not seen%s", because(settings.Reason))
 		default:
 			c.Pass("nothing waits")
 		}

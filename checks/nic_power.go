@@ -15,8 +15,12 @@ var nicPower = Check{
 	},
 	Subjects: eachHardwareNIC,
 	Eval: func(c *Case) {
-		if c.Subject.NIC.Driver.Or("") != "mlx5_core" || c.Subject.Function == nil {
+		if driver, _ := mustSee(c, "driver", c.Subject.NIC.Driver); driver != "mlx5_core" {
 			c.NotApplicable("its driver does not say")
+			return
+		}
+		f, ok := needFunction(c)
+		if !ok {
 			return
 		}
 		log, state := seeLog(c)
@@ -25,7 +29,7 @@ var nicPower = Check{
 			c.Unknown("cannot tell: the kernel log is not there")
 			return
 		}
-		events := c.logOf(c.Subject.Function.Address.String(), host.LogPower)
+		events := c.logOf(f.Address.String(), host.LogPower)
 		if len(events) == 0 {
 			c.Row("kernel log", "no complaint", c.Machine.Host.KernelLog.Source)
 			if !log.Complete {

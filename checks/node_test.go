@@ -98,6 +98,7 @@ func goodNode() *topo.Machine {
 		NVIDIA: gpu.NVIDIA{
 			Version: fact.Of("580.95.05", "/proc/driver/nvidia/version"),
 			Flavour: fact.Of("open", "/proc/driver/nvidia/version"),
+			NVML:    fact.Of(gpu.NVMLSystem{DriverVersion: "580.95.05"}, "nvml:nvmlSystemGetDriverVersion"),
 			Params: fact.Of(map[string]string{"EnableStreamMemOPs": "0", "DmaRemapPeerMmio": "1", "GrdmaPciTopoCheckOverride": "0",
 				"RegistryDwords": `""`, "RmProfilingAdminOnly": "1"}, "/proc/driver/nvidia/params"),
 		},
@@ -106,7 +107,7 @@ func goodNode() *topo.Machine {
 	m.RDMA = rdma.Facts{
 		Devices: []rdma.Device{goodNIC("mlx5_0", nicAddr, "ens1")},
 		Listed:  fact.Of(1, "/sys/class/infiniband"),
-		NetDevs: []rdma.NetDev{{Name: "ens1", PCI: known(at(nicAddr)), Carrier: known(true)}},
+		NetDevs: []rdma.NetDev{{Name: "ens1", PCI: known(at(nicAddr)), Carrier: known(true), MTU: known(9000)}},
 		RDMACM:  rdma.CharDev{Node: known(fact.Info{}), Access: known(true)},
 	}
 	m.Host = host.Facts{
@@ -152,11 +153,12 @@ func goodLeg(device string, number int, netdev string, function fact.Value[pci.A
 	return qos.Port{
 		Device: device, Number: number, NetDev: netdev, NetDir: dir, PCI: function, NetDriver: known("mlx5_core"),
 		DCB: qos.DCB{
-			DCBX:   fact.Of(qos.DCBX{Host: true, IEEE: true}, "netlink:GDCBX"),
-			PFC:    fact.Of(qos.PFC{Enabled: 1 << 3, MaxClasses: 8}, "netlink:IEEE_GET"),
-			Apps:   fact.Of([]qos.App{{Selector: qos.ByDSCP, Protocol: 26, Priority: 3}}, "netlink:IEEE_GET"),
-			Trust:  fact.Of(qos.TrustDSCP, "netlink:IEEE_GET"),
-			Buffer: fact.Of(qos.Buffer{Priority: [8]int{3: 1}, SizeBytes: [8]uint32{130944, 130944}, TotalBytes: 262016}, "netlink:IEEE_GET"),
+			DCBX:    fact.Of(qos.DCBX{Host: true, IEEE: true}, "netlink:GDCBX"),
+			PFC:     fact.Of(qos.PFC{Enabled: 1 << 3, MaxClasses: 8}, "netlink:IEEE_GET"),
+			Apps:    fact.Of([]qos.App{{Selector: qos.ByDSCP, Protocol: 26, Priority: 3}}, "netlink:IEEE_GET"),
+			Trust:   fact.Of(qos.TrustDSCP, "netlink:IEEE_GET"),
+			PeerPFC: fact.Missing[qos.PFC](fact.Unsupported, "netlink:IEEE_GET", "the driver left it out"),
+			Buffer:  fact.Of(qos.Buffer{Priority: [8]int{3: 1}, SizeBytes: [8]uint32{130944, 130944}, TotalBytes: 262016}, "netlink:IEEE_GET"),
 		},
 		ECN: qos.ECN{NP: fact.Of(qos.Priorities(255), "ecn/roce_np/enable"), RP: fact.Of(qos.Priorities(255), "ecn/roce_rp/enable"),
 			CNPDSCP: fact.Of(48, "ecn/roce_np/cnp_dscp"), CNPPriority: fact.Of(6, "ecn/roce_np/cnp_802p_prio")},
@@ -166,9 +168,10 @@ func goodLeg(device string, number int, netdev string, function fact.Value[pci.A
 			Downs: fact.Of(uint64(1), "ethtool:LINKSTATE_GET")},
 		FEC: qos.FEC{Active: fact.Of("RS", "ethtool:FEC_GET"), Uncorrectable: fact.Of(uint64(0), "ethtool:FEC_GET")},
 		Module: qos.Module{Type: fact.Of("OSFP", "ethtool:MODULE_EEPROM_GET"), Vendor: fact.Of("Example", "ethtool:MODULE_EEPROM_GET"), Medium: fact.Of("optical", "ethtool:MODULE_EEPROM_GET"),
-			State: fact.Of("ModuleReady", "ethtool:MODULE_EEPROM_GET"), TemperatureC: fact.Of(51.0, "ethtool:MODULE_EEPROM_GET"), Alarms: fact.Of([]string{}, "ethtool:MODULE_EEPROM_GET")},
-		Devlink: qos.Devlink{Versions: fact.Of([]qos.Version{{Name: "fw.version", Kind: "running", Value: "28.43.2566"}, {Name: "fw.version", Kind: "stored", Value: "28.43.2566"}}, "devlink:INFO_GET")},
-		Pause:   qos.Pause{RX: fact.Of(false, "ethtool:PAUSE_GET"), TX: fact.Of(false, "ethtool:PAUSE_GET")},
+			State: fact.Of("ModuleReady", "ethtool:MODULE_EEPROM_GET"), PowerMode: fact.Of("high", "ethtool:MODULE_GET"), TemperatureC: fact.Of(51.0, "ethtool:MODULE_EEPROM_GET"), Alarms: fact.Of([]string{}, "ethtool:MODULE_EEPROM_GET")},
+		Devlink:  qos.Devlink{Versions: fact.Of([]qos.Version{{Name: "fw.version", Kind: "running", Value: "28.43.2566"}, {Name: "fw.version", Kind: "stored", Value: "28.43.2566"}}, "devlink:INFO_GET")},
+		NVConfig: qos.NVConfig{Settings: fact.Of([]qos.NVSetting{}, "mstconfig")},
+		Pause:    qos.Pause{RX: fact.Of(false, "ethtool:PAUSE_GET"), TX: fact.Of(false, "ethtool:PAUSE_GET")},
 	}
 }
 
@@ -178,7 +181,7 @@ func goodNIC(name, addr, netdev string) rdma.Device {
 	return rdma.Device{
 		Name: name, Dir: "/sys/class/infiniband/" + name, PCI: known(at(addr)), Driver: fact.Of("mlx5_core", "device/driver"),
 		NodeGUID: fact.Of("0200:00ff:fe00:0001", "node_guid"), Firmware: fact.Of("28.43.2566", "fw_ver"),
-		Transport: known(rdma.RoCE), BoardID: known("MT_0000000838"), HCAType: known("MT4129"),
+		DataDirect: absent[pci.Address](), Transport: known(rdma.RoCE), BoardID: known("MT_0000000838"), HCAType: known("MT4129"),
 		Model: known(rdma.Model{Name: "ConnectX-7", MaxGbps: 400, GPUDirect: "dmabuf+peermem"}),
 		Verbs: fact.Of(rdma.VerbsProbe{DMABufErrno: fact.Of(9, "verbs:ibv_reg_dmabuf_mr")}, "verbs:ibv_open_device"),
 		Uverbs: []rdma.CharDev{{Name: "uverbs0", Dev: known("231:192"),
@@ -245,6 +248,9 @@ func runCasesOn(t *testing.T, id string, opt Options, cases []verdictCase) {
 				t.Errorf("fix %q lacks %q", fix, tc.fix)
 			}
 			checkFinding(t, f)
+			if troubled(f) {
+				neverPassesUnseen(t, m, check, tc.subject, opt)
+			}
 		})
 	}
 }

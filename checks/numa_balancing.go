@@ -17,7 +17,7 @@ var numaBalancing = Check{
 	Subjects: TheNode,
 	Eval: func(c *Case) {
 		if len(c.Machine.GPU.GPUs) == 0 {
-			c.NotApplicable("a matter of GPU nodes")
+			c.none("a matter of GPU nodes")
 			return
 		}
 		if nodes, known := c.Machine.Host.NUMA.Get(); known && withCPUs(nodes) < 2 {

@@ -46,12 +46,10 @@ func evalP2PHostBridge(c *Case) {
 		c.NotApplicable("amdgpu's peer memory client does not ask the kernel's list")
 		return
 	}
+	mustSee(c, "PCI function of the NIC", c.Subject.NIC.PCI)
 	gpuAt, nicAt := c.Subject.GPU.Addr, c.Subject.NIC.PCI.V
-	for _, a := range []pci.Address{gpuAt, nicAt} {
-		if !c.Graph.Placed(a) {
-			c.Unknown("cannot tell: where %s stands in the PCI tree is not in what was read", a)
-			return
-		}
+	if !c.placed(gpuAt, nicAt) {
+		return
 	}
 	vendor, _ := Need(c, "CPU vendor", c.Machine.Host.CPU.Vendor)
 	if vendor == "AuthenticAMD" {

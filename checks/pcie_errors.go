@@ -46,9 +46,8 @@ func eachChainFunction(n *Node) []Subject {
 var notErrors = []string{"AdvNonFatalErr", "UnsupReq"}
 
 func evalPCIeErrors(c *Case) {
-	f := c.Subject.Function
-	if f == nil {
-		c.NotApplicable("no PCI function is known for it")
+	f, ok := needFunction(c)
+	if !ok {
 		return
 	}
 	counts, ok := Need(c, "AER counters", f.AER, f.Dir)

@@ -27,9 +27,8 @@ func evalPayload(c *Case) {
 		return
 	}
 	addr := c.Subject.GPU.Addr
-	end, ok := c.pathEnd(c.Subject.NIC)
-	if !ok {
-		c.NotApplicable("no PCI function is known for the NIC")
+	end, ok := needPathEnd(c)
+	if !ok || !c.placed(addr, end) {
 		return
 	}
 	common := c.Graph.Common(addr, end)
@@ -61,6 +60,11 @@ func evalPayload(c *Case) {
 		}
 	}
 	const small = 128
+	if least == small {
+		for _, f := range path {
+			mustSee(c, "largest payload of "+f.Address.String(), f.Config.MPSSupportedBytes, f.Dir)
+		}
+	}
 	if least == small && most > small {
 		c.Lower(SeverityWarning)
 		c.Warn("packets carry %d bytes where all of the path take %d: about a tenth of the bandwidth is lost", least, most)

@@ -35,9 +35,8 @@ func evalReadRequest(c *Case) {
 		c.NotApplicable("not a NIC that a GPU uses")
 		return
 	}
-	end, ok := c.pathEnd(c.Subject.NIC)
+	end, ok := needPathEnd(c)
 	if !ok {
-		c.NotApplicable("no PCI function is known for it")
 		return
 	}
 	if c.Platform.Virt == Guest {
@@ -45,6 +44,7 @@ func evalReadRequest(c *Case) {
 		return
 	}
 	f := c.physical(end)
+	mustSee(c, "vendor", f.Vendor, f.Dir)
 	if f.Vendor.Or(0) != mellanoxID {
 		c.NotApplicable("for NICs other than ConnectX and BlueField no size is recommended")
 		return

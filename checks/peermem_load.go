@@ -46,11 +46,14 @@ func evalPeermemLoad(c *Case) {
 		c.NotApplicable("nv_peer_mem is loaded in its place")
 		return
 	case !slices.ContainsFunc(EachPair(c.Node), func(s Subject) bool { return servedByPeermem(s) }):
-		c.NotApplicable("no NIC here is served by it")
+		c.none("no NIC here is served by it")
 		return
 	}
 	o := peermemObstacle(c)
 	if o == nil {
+		mustSee(c, "the kernel has ib_register_peer_memory_client", c.Machine.Host.Symbols["ib_register_peer_memory_client"])
+		mustSee(c, "driver version", c.Machine.GPU.NVIDIA.Version)
+		mustSee(c, "its version", c.moduleFileOf("nvidia_peermem").Version)
 		c.Pass("not loaded; nothing keeps it from loading")
 		return
 	}

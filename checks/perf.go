@@ -70,6 +70,9 @@ func resultSubject(r *perftest.Result) Subject {
 	if r.Reverse {
 		words = append(words, "from the other node")
 	}
+	if r.Reference {
+		words = append(words, "in host memory")
+	}
 	if r.Together > 0 {
 		words = append(words, "with all others")
 	}
@@ -166,7 +169,7 @@ func ceiling(r *perftest.Result) (bytesPerSec float64, by, reason string) {
 
 // rate is a measured rate in Gb/s, in four digits.
 func rate(bytesPerSec float64) string {
-	const most, digits = 1000, 4
+	const most, digits = 10_000, 4
 	v := bytesPerSec * 8 / 1e9
 	if v >= most {
 		return fmt.Sprintf("%.0f Gb/s", v)

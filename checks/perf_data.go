@@ -22,9 +22,6 @@ var perfData = Check{
 
 func evalPerfData(c *Case) {
 	r := c.Subject.Result
-	if failed(c, r, "ended with an error") {
-		return
-	}
 	compared, skipped := uint64(0), ""
 	for _, s := range r.Steps {
 		for _, d := range s.Data {
@@ -45,8 +42,16 @@ func evalPerfData(c *Case) {
 			}
 		}
 	}
-	c.Row("compared", fmt.Sprintf("%d bytes", compared), "compared after the run")
+	if !r.SetUp() { // where perf-setup was not to be judged
+		failed(c, r, "")
+		return
+	}
+	if compared > 0 || r.Failure == nil {
+		c.Row("compared", fmt.Sprintf("%d bytes", compared), "compared after the run")
+	}
 	switch {
+	case r.Failure != nil:
+		brokeOff(c, r)
 	case compared == 0 && skipped == "":
 		c.Unknown("cannot tell: nothing was compared")
 	case skipped != "":
@@ -54,6 +59,29 @@ func evalPerfData(c *Case) {
 	default:
 		c.Pass("%d bytes compared", compared)
 	}
+}
+
+// brokeOff is for a run that came to no end. Nothing says that data was wrong: what
+// arrived before was compared.
+func brokeOff(c *Case, r *perftest.Result) {
+	f, sizes := r.Failure, r.Plan.SizesBytes
+	at := ""
+	if n := len(r.Steps); n < len(sizes) {
+		at = fmt.Sprintf(" with messages of %d bytes", sizes[n])
+	}
+	c.Row("error", f.Error(), string(r.Faulty))
+	for i := range r.Events {
+		if e := &r.Events[i]; e.Harmful {
+			c.Row("event", e.String(), "ibv_get_async_event at the "+string(e.Side))
+		}
+	}
+	c.Fail("the run%s broke off at the %s: %s", at, r.Faulty, f.Error())
+	if f.Check != "" {
+		c.Fix(f.Check)
+	}
+	c.Fix("Measure again: what breaks off once may be a cable that was pulled or an end that was stopped",
+		"If it breaks off again, see which end it is: measure each with itself (gdrcheck perf loopback --dev DEVICE), and with a third",
+		fmt.Sprintf("See what the kernel logged meanwhile, at the %s first: dmesg -T | tail -50", r.Faulty))
 }
 
 // notArrived says whether a byte is still what the GPU's memory was filled with

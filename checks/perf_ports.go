@@ -2,6 +2,8 @@ package checks
 
 import (
 	"cmp"
+	"fmt"
+	"strings"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
@@ -45,7 +47,7 @@ func evalPerfPorts(c *Case) {
 	switch r.Why {
 	case "":
 		if r.By == "" {
-			c.Pass("measured with itself")
+			withItself(c, r)
 			return
 		}
 		c.Row("peer", r.Peer, matchWords[r.By])
@@ -62,8 +64,55 @@ func evalPerfPorts(c *Case) {
 		c.Fix("Measure when nobody uses it; or nevertheless, which disturbs whoever does: --force")
 	case perftest.WhyTime:
 		c.Unknown("not measured: %s", r.NotMeasured)
-		c.Fix("Give it more time: gdrcheck check --perf --perf-budget 60s")
+		c.Fix(moreTime)
 	default:
 		c.Unknown("not measured: %s", r.NotMeasured)
 	}
+}
+
+// withItself tells what memory a rail was measured in. That a GPU's could not be is
+// judged by gdr-registration.
+func withItself(c *Case, r *perftest.RailPair) {
+	text, judge := "measured with itself", c.Pass
+	switch {
+	case r.GPUNotMeasured != "":
+		text += fmt.Sprintf(", in host memory alone, not in that of %s: %s", cmp.Or(r.GPU, "a GPU"), r.GPUNotMeasured)
+		judge = c.Info
+	case r.GPU != "":
+		text += c.besideHost(r)
+	}
+	if len(r.LeftOut) > 0 {
+		text += "; there was no time for: " + strings.Join(r.LeftOut, ", ")
+		judge = c.Info
+		c.Fix(moreTime)
+	}
+	judge("%s", text)
+}
+
+const moreTime = "Give it more time: gdrcheck check --perf --perf-budget 60s"
+
+// besideHost says what a GPU's memory reaches of what host memory does.
+func (c *Case) besideHost(r *perftest.RailPair) string {
+	text := " in the memory of " + r.GPU
+	onGPU, onHost := c.bandwidthOf(r, false), c.bandwidthOf(r, true)
+	if onGPU == nil || onHost == nil {
+		return text
+	}
+	c.Row("in the memory of "+r.GPU, rate(forward(onGPU)), "measured")
+	c.Row("in host memory", rate(forward(onHost)), "measured")
+	text += ", and beside it in host memory"
+	if !onGPU.Simulated {
+		text += fmt.Sprintf(", of which it reaches %.0f %%", 100*forward(onGPU)/forward(onHost))
+	}
+	return text
+}
+
+// bandwidthOf is a rail's bandwidth by itself; nil: it gave none.
+func (c *Case) bandwidthOf(r *perftest.RailPair, reference bool) *perftest.Result {
+	for _, m := range c.Results {
+		if m.Rail == r.Rail && m.Peer == r.Peer && m.Plan.Measure == perftest.Bandwidth && m.Together == 0 && m.Reference == reference && forward(m) > 0 {
+			return m
+		}
+	}
+	return nil
 }

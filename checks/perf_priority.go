@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,16 +72,18 @@ func (s share) String() string {
 }
 
 func busiest(list []perftest.PriorityBytes, sent bool) (best share, counted bool) {
+	if len(list) == 0 {
+		return best, false
+	}
+	var all []share
 	for _, p := range list {
 		n := p.Received
 		if sent {
 			n = p.Sent
 		}
-		if n > best.bytes {
-			best = share{p.Priority, n}
-		}
+		all = append(all, share{p.Priority, n})
 	}
-	return best, len(list) > 0
+	return slices.MaxFunc(all, func(a, b share) int { return cmp.Compare(a.bytes, b.bytes) }), true
 }
 
 // exercise says whether flow and congestion control acted. Two nodes alone

@@ -120,7 +120,7 @@ func judgeSlower(c *Case, text string, slower []twoWays) {
 // aloneOf is the same measurement with no other at the same time; nil: there is none.
 func aloneOf(n *Node, together *perftest.Result) *perftest.Result {
 	for _, r := range n.Results {
-		if r.Together == 0 && r.Rail == together.Rail && r.Peer == together.Peer && r.Reverse == together.Reverse &&
+		if r.Together == 0 && r.Reference == together.Reference && r.Rail == together.Rail && r.Peer == together.Peer && r.Reverse == together.Reverse &&
 			r.Plan.Operation == together.Plan.Operation && r.Plan.Measure == together.Plan.Measure {
 			return r
 		}

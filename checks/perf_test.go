@@ -140,7 +140,13 @@ func TestPerfChecks(t *testing.T) {
 		}, "perf-data", Fail, "wrong data arrived"},
 		{"data not compared", ndr(1), func(r *perftest.Result) { r.Steps[0].Data[0].Skipped = "UD" }, "perf-data", Unknown, "UD"},
 		{"nothing compared", ndr(1), func(r *perftest.Result) { r.Steps[0].Data = nil }, "perf-data", Unknown, "nothing was compared"},
-		{"ended early", ndr(1), broken, "perf-data", Fail, "the other end does not answer"},
+		{"ended early", ndr(1), broken, "perf-data", Fail, "the run with messages of 65536 bytes broke off at the initiator: work completion: IBV_WC_RETRY_EXC_ERR: the other end does not answer"},
+		{"wrong data, and then ended", ndr(1), func(r *perftest.Result) {
+			wrong(r)
+			steps := r.Steps
+			broken(r)
+			r.Steps = steps
+		}, "perf-data", Fail, "wrong data arrived"},
 
 		{"quiet", ndr(1), nil, "perf-counters", Pass, "4 counters watched"},
 		{"retransmissions", ndr(1), moved(qos.SignRetransmission), "perf-counters", Warn, "3 things counted at the responder"},
@@ -166,6 +172,44 @@ func TestPerfChecks(t *testing.T) {
 				t.Errorf("subject %q", f.Subject)
 			}
 		})
+	}
+}
+
+// A run that broke off says nothing against its data: nobody is told to take a node
+// out of service for it, as for wrong data.
+func TestBrokeOffFix(t *testing.T) {
+	const remove = "out of service"
+	for name, tt := range map[string]struct {
+		change func(*perftest.Result)
+		remove bool
+		fixes  string
+	}{
+		"broke off": {func(r *perftest.Result) {
+			r.Failure, r.Faulty, r.FailedAt = &perftest.Failure{Call: "work completion", Cause: "x", Check: "look at the cable"}, perftest.Responder, perftest.StageRan
+			r.Events = []perftest.AsyncEvent{perftest.NewAsyncEvent(10, "mlx5_0/1", 65536, 0), perftest.NewAsyncEvent(13, "mlx5_0/1", 65536, 0)}
+		}, false, "look at the cable"},
+		"wrong data": {func(r *perftest.Result) { r.Steps[0].Data[0].Correct = false }, true, "measure each end against a third"},
+	} {
+		r := ndr(1)
+		tt.change(r)
+		o, err := Run(&topo.Machine{}, Options{Only: []string{"perf-data"}, Results: []*perftest.Result{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := o.Findings[0]
+		fixes := strings.Join(f.Fix, "\n")
+		if f.Verdict != Fail || strings.Contains(fixes, remove) != tt.remove || !strings.Contains(fixes, tt.fixes) {
+			t.Errorf("%s: %s, %q", name, f.Verdict, f.Fix)
+		}
+		events := 0
+		for _, e := range f.Evidence {
+			if strings.Contains(e.Got, "IBV_EVENT_") {
+				events++
+			}
+		}
+		if want := len(r.Events) / 2; events != want { // the harmful one
+			t.Errorf("%s: %d events as evidence, want %d", name, events, want)
+		}
 	}
 }
 

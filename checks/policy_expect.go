@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gdrcheck/gdrcheck/rdma"
@@ -101,7 +102,11 @@ var policyNICs = Check{
 		if e.Model != "" {
 			what = e.Model + " NIC"
 		}
-		c.count(what, len(expectedNICs(c.Node, e)), e.Count, e.Min, "/sys/class/infiniband", preset)
+		nics := expectedNICs(c.Node, e)
+		for _, d := range nics {
+			c.seeModel(e, d)
+		}
+		c.count(what, len(nics), e.Count, e.Min, "/sys/class/infiniband", preset)
 		if preset && c.finding.Verdict == Fail {
 			c.finding.Verdict = Warn
 			c.Unsure("the number is the platform's; if this node was ordered or launched with fewer, a policy says so")
@@ -115,19 +120,7 @@ var policyNICRate = Check{
 	Why:       "A port below the rate that the fabric was built for slows every collective down to itself, and where all ports are alike no sibling shows it.",
 	Fix:       []string{"Compare cable, transceiver and switch port with those of a port at full rate"},
 	Refs:      []string{policyRef},
-	Subjects: func(n *Node) []Subject {
-		e, _ := n.expectNICs()
-		if e.RateGbps == 0 {
-			return TheNode(n)
-		}
-		var out []Subject
-		for _, s := range EachPort(n) {
-			if e.covers(s.NIC) {
-				out = append(out, s)
-			}
-		}
-		return out
-	},
+	Subjects:  eachExpected(EachPort, func(e NICExpect) bool { return e.RateGbps != 0 }),
 	Eval: func(c *Case) {
 		e, _ := c.expectNICs()
 		switch {
@@ -138,7 +131,8 @@ var policyNICRate = Check{
 			c.NotApplicable("EFA's driver reports a fixed rate that says nothing about the instance")
 			return
 		}
-		if state, known := c.Subject.Port.State.Get(); known && state != "ACTIVE" {
+		c.seeModel(e, c.Subject.NIC)
+		if state, known := mustSee(c, "state", c.Subject.Port.State); known && state != "ACTIVE" {
 			c.NotApplicable("the port is %s: its rate says nothing", state)
 			return
 		}
@@ -162,25 +156,14 @@ var policyNICFirmware = Check{
 	Why:       "NICs with different firmware behave differently under the same settings, and errors follow the node rather than the job.",
 	Fix:       []string{"See which firmware there is for this card, then update it in a maintenance window: sudo mlxfwmanager --query"},
 	Refs:      []string{policyRef, "https://docs.nvidia.com/networking/display/mftv4310/mlxfwmanager"},
-	Subjects: func(n *Node) []Subject {
-		e, _ := n.expectNICs()
-		if e.Firmware == "" {
-			return TheNode(n)
-		}
-		var out []Subject
-		for _, s := range EachRDMA(n) {
-			if e.covers(s.NIC) {
-				out = append(out, s)
-			}
-		}
-		return out
-	},
+	Subjects:  eachExpected(EachRDMA, func(e NICExpect) bool { return e.Firmware != "" }),
 	Eval: func(c *Case) {
 		e, _ := c.expectNICs()
 		if e.Firmware == "" {
 			c.NotApplicable("no policy names the RDMA NICs' firmware")
 			return
 		}
+		c.seeModel(e, c.Subject.NIC)
 		fw, ok := Need(c, "firmware", c.Subject.NIC.Firmware)
 		c.Want("%s", e.Firmware)
 		switch {
@@ -242,15 +225,33 @@ func (n *Node) expectNICs() (e NICExpect, preset bool) {
 	return e, true
 }
 
-// covers says whether a NIC is one that the expectation is about.
-func (e NICExpect) covers(d *rdma.Device) bool {
-	if d.Software {
-		return false
+// eachExpected has the subjects that an expectation of NICs is about; the node,
+// where nothing is asked.
+func eachExpected(each func(*Node) []Subject, asked func(NICExpect) bool) func(*Node) []Subject {
+	return func(n *Node) []Subject {
+		e, _ := n.expectNICs()
+		if !asked(e) {
+			return TheNode(n)
+		}
+		return slices.DeleteFunc(each(n), func(s Subject) bool { return !e.covers(s.NIC) })
 	}
-	m, ok := d.Model.Get()
-	return e.Model == "" || ok && strings.Contains(m.Name, e.Model)
 }
 
+// covers says whether a NIC is one that the expectation is about, or may be one:
+// its model was not seen.
+func (e NICExpect) covers(d *rdma.Device) bool {
+	return !d.Software && (e.Model == "" || notSeen(d.Model.State) || strings.Contains(d.Model.V.Name, e.Model))
+}
+
+// seeModel ends the check where the model decides whether a NIC is meant and was
+// not seen.
+func (c *Case) seeModel(e NICExpect, d *rdma.Device) {
+	if e.Model != "" {
+		mustSee(c, "model of "+d.Name, d.Model, d.Dir)
+	}
+}
+
+// expectedNICs are the NICs that an expectation is about.
 func expectedNICs(n *Node, e NICExpect) []*rdma.Device {
 	var out []*rdma.Device
 	for i := range n.Machine.RDMA.Devices {

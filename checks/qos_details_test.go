@@ -124,7 +124,7 @@ func TestRoCEUnseen(t *testing.T) {
 	})
 	runCases(t, "nic-pending", []verdictCase{
 		{"software", software, "mlx5_0/1", NotApplicable, "software", ""},
-		{"none stored", set(func(l *qos.Port) { l.Devlink.Versions = absent[[]qos.Version]() }), "mlx5_0/1", NotApplicable, "no stored versions", ""},
+		{"none stored", set(func(l *qos.Port) { l.Devlink.Versions, l.NVConfig = absent[[]qos.Version](), qos.NVConfig{} }), "mlx5_0/1", NotApplicable, "no stored versions", ""},
 		{"stored, and not running", set(func(l *qos.Port) { l.Devlink.Versions.V[1].Name = "fw.undi" }), "mlx5_0/1", Pass, "", ""},
 		{"another version that runs", set(func(l *qos.Port) {
 			l.Devlink.Versions.V = append([]qos.Version{{Kind: "running", Name: "fw.undi", Value: "14"}}, l.Devlink.Versions.V...)
@@ -177,6 +177,8 @@ func TestQoSSeverities(t *testing.T) {
 		{"rdma-link-flaps", "mlx5_1/1", idleLeg(func(l *qos.Port) { l.Link.Downs.V = 95 }), Options{}, Warn, SeverityInfo},
 		{"rdma-module", "mlx5_0/1", set(func(l *qos.Port) { l.Module.State.V = "ModuleFault" }), Options{}, Warn, SeverityWarning},
 		{"rdma-module", "mlx5_1/1", idleLeg(func(l *qos.Port) { l.Module.State.V = "ModuleFault" }), Options{}, Warn, SeverityInfo},
+		{"rdma-link-fec", "mlx5_0/1", set(func(l *qos.Port) { l.FEC.Active.V = "None" }), Options{}, Warn, SeverityWarning},
+		{"rdma-link-fec", "mlx5_1/1", idleLeg(func(l *qos.Port) { l.FEC.Active.V = "None" }), Options{}, Warn, SeverityInfo},
 		{"nic-pending", "mlx5_0/1", set(func(l *qos.Port) { l.Devlink.Versions.V[1].Value = "1" }), Options{}, Warn, SeverityWarning},
 		{"nic-pending", "mlx5_1/1", idleLeg(func(l *qos.Port) { l.Devlink.Versions.V[1].Value = "1" }), Options{}, Warn, SeverityInfo},
 		{"nic-consistency", "mlx5_2", threeNICs(func(l *qos.Port) { l.DCB.PFC.V.Enabled = 0 }), Options{}, Fail, SeverityError},
@@ -292,5 +294,43 @@ func TestBuffersInWords(t *testing.T) {
 	b.SizeBytes[0], b.SizeBytes[1] = 130048, 65536
 	if got := showBuffers(b); !strings.HasPrefix(got, "of priorities 0 to 7: 0,0,0,1,7,8,-1,0 (buffer 0: 127 KiB, buffer 1: 64 KiB") {
 		t.Error(got)
+	}
+}
+
+// The evidence of a setting that is wrong is the way of each program's packets,
+// as far as it was seen.
+func TestPathRows(t *testing.T) {
+	m := goodNode()
+	trustPCP(m)
+	denied(&leg(m).ToS.RDMACM)
+	got := map[string]string{}
+	for _, e := range findingOf(t, m, roceTrust, "mlx5_0/1").Evidence {
+		got[e.Name] = e.Got
+	}
+	if got["NCCL"] != "ToS 106 → DSCP 26 → priority 0 (no VLAN tag) → lossy → buffer 0" || got["rdma_cm"] != "denied" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestToSMore(t *testing.T) {
+	f := findingOf(t, func() *topo.Machine {
+		m := goodNode()
+		unsupported(&leg(m).ToS.RDMACM)
+		return m
+	}(), roceToS, "mlx5_0/1")
+	if f.Verdict != Pass || !strings.Contains(f.Message, "NCCL's ToS 106, UCX's ToS 106 lead") {
+		t.Errorf("nobody shows rdma_cm's: %s %s", f.Verdict, f.Message)
+	}
+	// Where the network names its priority, PFC elsewhere is no way out.
+	m := goodNode()
+	m.QoS.Job.V[0].Value = "160"
+	for options, offered := range map[string]bool{"": true, "priority=3": false} {
+		opt := Options{}
+		if options != "" {
+			opt = network(t, options)
+		}
+		if f := findingOf(t, m, roceToS, "mlx5_0/1", opt); strings.Contains(strings.Join(f.Fix, "\n"), "Where it is 5: sudo mlnx_qos -i ens1 --pfc 0,0,0,0,0,1,0,0") != offered {
+			t.Errorf("%q: %q", options, f.Fix)
+		}
 	}
 }

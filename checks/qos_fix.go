@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
@@ -92,10 +93,14 @@ func (c *Case) fixValues(leg *qos.Port, priority int) map[string]string {
 		"cnp_priority": strconv.Itoa(orNumber(c.Network.CNPPriority, usualCNPPriority)),
 	}
 	if a, ok := leg.PCI.Get(); ok {
-		v["pci"] = a.String()
+		v["pci"], v["nvport"] = a.String(), firmwarePort(a)
 	}
 	return v
 }
+
+// firmwarePort is the number that names of mlxconfig end with: NVIDIA's NICs have
+// a physical function for each port.
+func firmwarePort(a pci.Address) string { return strconv.Itoa(int(a.Function) + 1) }
 
 // fillFix are the driver's lines for the settings, with the values in them.
 func fillFix(leg *qos.Port, values map[string]string, settings ...string) []string {

@@ -92,6 +92,12 @@ func evalCharDevice(c *Case) {
 			"Container and host may have different rdma-core or OFED versions: use the same on both")
 		return
 	}
+	if nic.Verbs.State == fact.NotCollected {
+		See(c, "ibv_open_device", nic.Verbs)
+		c.Info("%s may be opened; whether it opens was not tried%s", path, because(nic.Verbs.Reason))
+		return
+	}
+	mustSee(c, "/dev/infiniband/rdma_cm", c.Machine.RDMA.RDMACM.Node)
 	if cm := c.Machine.RDMA.RDMACM; cm.Node.State == fact.Absent {
 		See(c, "/dev/infiniband/rdma_cm", cm.Node)
 		c.Warn("%s can be opened, but /dev/infiniband/rdma_cm is missing: programs that connect through librdmacm fail", path)

@@ -16,14 +16,17 @@ var rdmaLinkFEC = Check{
 	Subjects:                   EachLeg,
 	Eval: func(c *Case) {
 		leg := c.Subject.Leg
-		if c.Subject.NIC.Software {
-			c.NotApplicable("software RDMA")
+		if !linkCase(c) {
 			return
 		}
 		active, ok := Need(c, "FEC", leg.FEC.Active, leg.NetDir)
 		if !ok {
 			c.NotApplicable("no FEC is in use here")
 			return
+		}
+		if active == "None" {
+			mustSee(c, "speed", leg.Link.SpeedMbps, leg.NetDir)
+			mustSee(c, "lanes", leg.Link.Lanes, leg.NetDir)
 		}
 		speed, okSpeed := leg.Link.SpeedMbps.Get()
 		lanes, okLanes := leg.Link.Lanes.Get()

@@ -16,12 +16,8 @@ var rdmaLinkFlaps = Check{
 	Subjects:                   EachLeg,
 	Eval: func(c *Case) {
 		leg := c.Subject.Leg
-		if c.Subject.NIC.Software {
-			c.NotApplicable("software RDMA")
+		if !linkCase(c) {
 			return
-		}
-		if !c.matters(c.Subject.NIC) {
-			c.Lower(SeverityInfo)
 		}
 		downs, ok := c.linkDowns()
 		if !ok {

@@ -36,7 +36,7 @@ var rdmaLinkLayer = Check{
 		ib, eth := by[rdma.InfiniBand], by[rdma.RoCE]
 		switch {
 		case total < 2:
-			c.NotApplicable("fewer than two NICs for GPUs")
+			c.none("fewer than two NICs for GPUs")
 			return
 		case len(ib) == 0 || len(eth) == 0:
 			c.Pass("%d alike", total)
@@ -51,8 +51,8 @@ var rdmaLinkLayer = Check{
 		c.Warn("InfiniBand and Ethernet are mixed: %s is %s, %d others are not", nicNames(few), kind, len(most))
 		for _, d := range few {
 			if slices.ContainsFunc(most, func(o *rdma.Device) bool { return sameModel(d, o) }) {
-				c.Fix(fmt.Sprintf("%s is of the same model as the others: sudo mlxconfig -d %s set LINK_TYPE_P1=%s, then power-cycle or sudo mlxfwreset -d %s reset",
-					d.Name, pciName(d), want, pciName(d)))
+				c.Fix(fmt.Sprintf("%s is of the same model as the others: sudo mlxconfig -d %s set LINK_TYPE_P%s=%s, then power-cycle or sudo mlxfwreset -d %s reset",
+					d.Name, pciName(d), firmwarePort(d.PCI.V), want, pciName(d)))
 			}
 		}
 		c.Fix("Or name those that a job shall use: NCCL_IB_HCA==" + nicNames(most) + "; UCX_NET_DEVICES likewise")

@@ -10,7 +10,7 @@ import (
 var rdmaModule = Check{
 	ID: "rdma-module", Title: "the port's module is ready and within its limits", Area: AreaRDMA, Severity: SeverityWarning,
 	DependsOn:                  []string{"rdma-device-present"},
-	Why:                        "A module that is too hot, gets too little light or power, or stays in low power mode shows as bit errors, a lower rate or a link that flaps, and the module itself says which.",
+	Why:                        "A module that is too hot, gets too little light or power, or stays in low power mode shows as bit errors, a lower rate or a link that flaps, and the module itself says which. It is asked with --module only: reading clears the alarms that it has latched, for whoever watches them.",
 	Fix:                        []string{"See to the module's cooling, clean or change it or the fibre"},
 	Refs:                       []string{"https://docs.kernel.org/networking/ethtool-netlink.html", "https://man7.org/linux/man-pages/man8/ethtool.8.html"},
 	UnsupportedIsNotApplicable: true,
@@ -18,12 +18,8 @@ var rdmaModule = Check{
 	Eval: func(c *Case) {
 		leg := c.Subject.Leg
 		m := &leg.Module
-		if c.Subject.NIC.Software {
-			c.NotApplicable("software RDMA")
+		if !linkCase(c) {
 			return
-		}
-		if !c.matters(c.Subject.NIC) {
-			c.Lower(SeverityInfo)
 		}
 		if m.Type.State == fact.NotCollected {
 			c.NotApplicable("not asked: gdrcheck check --module reads it, which clears the alarms that the module has latched")
@@ -65,6 +61,8 @@ var rdmaModule = Check{
 			c.Unsure("they stay until they are read: look twice")
 			c.Fix(look, "High temperature: see to the cooling; low receive power: clean or change the fibre, then the module at the other end")
 		default:
+			mustSee(c, "state", m.State, leg.NetDir)
+			mustSee(c, "power mode", m.PowerMode, leg.NetDir)
 			// A cable without a monitor has no alarms.
 			Need(c, "alarms", fact.Map(m.Alarms, func([]string) (string, error) { return "none", nil }), leg.NetDir)
 			c.Pass("%s", kind)

@@ -31,6 +31,10 @@ func TestLibIBVerbs(t *testing.T) {
 	const usr, local = "/usr/lib64/libibverbs.so.1", "/usr/local/lib/libibverbs.so.1"
 	runCases(t, "libibverbs", []verdictCase{
 		{"good", nil, "node", Pass, "1.14.50.0", ""},
+		{"nobody tried to open the NIC", noProbe, "node", Info, "1.14.50.0; whether it opens mlx5_0 was not seen", ""},
+		{"drivers not seen, but it opens", func(m *topo.Machine) { denied(&m.RDMA.Providers); denied(&nic(m).Driver) }, "node", Pass, "", ""},
+		{"drivers not seen", all2(noProbe, func(m *topo.Machine) { denied(&m.RDMA.Providers) }), "node", Unknown, "drivers of libibverbs may not be read", ""},
+		{"the NIC's driver not seen", all2(noProbe, func(m *topo.Machine) { denied(&nic(m).Driver) }), "node", Unknown, "driver of mlx5_0 may not be read", ""},
 		{"none", none, "node", Warn, "none of the usual folders", "apt install libibverbs1"},
 		{"none in a container", all2(none, docker), "node", Warn, "", "In an image of Debian or Ubuntu: apt install libibverbs1"},
 		{"too old for DMA-BUF", version("1.11.32.1"), "node", Warn, "libibverbs 1.11.32.1 has no ibv_reg_dmabuf_mr", "rdma-core"},
@@ -105,6 +109,8 @@ func TestRDMAMTU(t *testing.T) {
 	}
 	runCases(t, "rdma-mtu", []verdictCase{
 		{"full", mtu(4096, 4200), "mlx5_0/1", Pass, "4096", ""},
+		{"full, its own limit not seen", func(m *topo.Machine) { denied(&port(m).MaxMTU) }, "mlx5_0/1", Pass, "4096", ""},
+		{"not full, its own limit not seen", all2(mtu(2048, 9000), func(m *topo.Machine) { denied(&port(m).MaxMTU) }), "mlx5_0/1", Unknown, "largest RDMA MTU may not be read", ""},
 		{"jumbo", mtu(4096, 9000), "mlx5_0/1", Pass, "4096", ""},
 		{"small on all", mtu(1024, 1500), "mlx5_0/1", Info, "ip link set ens1 mtu 9000", ""},
 		{"not enough for 4096", mtu(2048, 4150), "mlx5_0/1", Info, "2048 on all alike", ""},
@@ -239,6 +245,13 @@ func TestNICFirmwareFault(t *testing.T) {
 		{"another generation", runs("mlx5_core", "20.31.2006"), "mlx5_0", Pass, "", ""},
 		{"for IBGDA alone", runs("bnxt_en", "231.2.63.0"), "mlx5_0", Info, "for GPU-initiated RDMA (IBGDA)", ""},
 		{"the next one", runs("bnxt_en", "232.0.0.0"), "mlx5_0", Pass, "", ""},
+		{"the GA release of it", runs("mlx5_core", "32.39.2048"), "mlx5_0", Warn, "congestion control can malfunction", "Update it to 32.41.1000"},
+		{"the last GA release of it", runs("mlx5_core", "32.40.1000"), "mlx5_0", Warn, "congestion control can malfunction", ""},
+		{"a long-term branch, of which nobody tells", runs("mlx5_core", "32.39.3560"), "mlx5_0", Pass, "", ""},
+		{"found in", runs("mlx5_core", "32.38.1002"), "mlx5_0", Info, "for RoCE with selective repeat", ""},
+		{"before it was found", runs("mlx5_core", "32.37.1306"), "mlx5_0", Pass, "", ""},
+		{"mended in both", runs("mlx5_core", "32.41.1000"), "mlx5_0", Pass, "", ""},
+		{"another NIC of that release", runs("mlx5_core", "28.39.2048"), "mlx5_0", Pass, "", ""},
 		{"with letters", runs("ionic", "1.117.1-a-63"), "mlx5_0", Info, "IBGDA", ""},
 		{"a later branch", runs("ionic", "1.117.5-a-45"), "mlx5_0", Pass, "", ""},
 		{"EFA", transport(rdma.EFA), "mlx5_0", NotApplicable, "", ""},

@@ -48,21 +48,19 @@ func evalMTU(c *Case) {
 		return
 	}
 	dev := p.NetDev.Or("")
-	netdev := 0
-	for _, n := range c.Machine.RDMA.NetDevs {
-		if n.Name == dev {
-			netdev = n.MTU.Or(0)
-			if netdev > 0 {
-				c.Row("MTU of "+dev, fmt.Sprint(netdev), "/sys/class/net/"+dev+"/mtu")
-				c.Want("%d or more", roceFullMTU)
-			}
-		}
+	netdev, iface := 0, c.netDev(dev)
+	if iface != nil {
+		netdev = iface.MTU.Or(0)
+	}
+	if netdev > 0 {
+		c.Row("MTU of "+dev, fmt.Sprint(netdev), "/sys/class/net/"+dev+"/mtu")
+		c.Want("%d or more", roceFullMTU)
 	}
 	set := fmt.Sprintf("sudo ip link set %s mtu 9000 (%d at least; the switch ports too), and make it permanent in netplan, NetworkManager or systemd-networkd", orElse(dev, "INTERFACE"), roceFullMTU)
-	best, of := largestMTU(c)
+	best, widest := largestMTU(c)
 	switch {
 	case c.matters(nic) && active < best:
-		c.Warn("%d, while %s has %d: connections between the two hang or end with a length error", active, of, best)
+		c.Warn("%d, while %s has %d: connections between the two hang or end with a length error", active, widest, best)
 		c.Fix(set, "Compare all: grep . /sys/class/net/*/mtu; ibv_devinfo | grep active_mtu")
 	case active < mtuFor(netdev, p.MaxMTU.Or(active)):
 		c.Warn("%d, though %s's MTU of %d allows %d: it was changed without the RDMA port", active, dev, netdev, mtuFor(netdev, p.MaxMTU.Or(active)))
@@ -70,6 +68,13 @@ func evalMTU(c *Case) {
 	case active < 4096 && netdev > 0 && netdev < roceFullMTU:
 		c.Info("%d on all alike; an interface MTU of %d or more would give 4096, at a few percent more bandwidth: %s", active, roceFullMTU, set)
 	default:
+		mustSee(c, "its interface", p.NetDev)
+		if active < 4096 {
+			mustSee(c, "largest RDMA MTU", p.MaxMTU)
+		}
+		if iface != nil {
+			mustSee(c, "MTU of "+dev, iface.MTU, "/sys/class/net/"+dev)
+		}
 		c.Pass("%d", active)
 	}
 }

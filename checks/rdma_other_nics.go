@@ -52,7 +52,7 @@ var rdmaOtherNICs = Check{
 		name := "name those for GPUs: NCCL_IB_HCA==" + nicNames(compute)
 		switch {
 		case len(compute) == 0:
-			c.NotApplicable("no NIC here is a GPU's")
+			c.none("no NIC here is a GPU's")
 		case spec != "" && left != nil:
 			c.Warn("NCCL_IB_HCA=%s (%s) leaves out %s, which is next to GPUs", spec, source, strings.Join(left, ", "))
 			c.Fix("Take it out of " + source + ", or " + name)

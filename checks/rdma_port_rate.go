@@ -14,6 +14,7 @@ var rdmaPortRate = Check{
 	Fix:       []string{"Compare cable, transceiver and switch port with those of a port at full rate"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/abi-stable.html",
+		"https://docs.kernel.org/networking/ethtool-netlink.html",
 		"https://github.com/NVIDIA/nccl/issues/1277",
 	},
 	Subjects: EachPort,
@@ -30,49 +31,86 @@ func evalPortRate(c *Case) {
 		c.NotApplicable("EFA's driver reports a fixed rate that says nothing about the instance")
 		return
 	}
-	if state, known := p.State.Get(); known && state != "ACTIVE" {
+	if state, known := mustSee(c, "state", p.State); known && state != "ACTIVE" {
 		c.NotApplicable("the port is %s: its rate says nothing", state)
 		return
 	}
+	mustSee(c, "link layer", p.LinkLayer)
 	rate, ok := Need(c, "rate", p.Rate)
 	if !ok {
 		c.Unknown("cannot tell: the kernel shows no rate for this port")
 		return
 	}
-	if best, of := fastestSibling(c, nic, p); rate.BitsPerSec < best*c.Thresholds.PortRateMinShare {
+	leg, most, told := c.slowLink(rate.BitsPerSec)
+	switch best, of := fastestSibling(c, nic, p); {
+	case leg != nil:
+		c.judgeSlowLink(leg, rate.BitsPerSec, most)
+	case rate.BitsPerSec < best*c.Thresholds.PortRateMinShare:
 		c.Want("%s", gbps(best))
 		c.Warn("%s, while %s of the same model runs at %s", gbps(rate.BitsPerSec), of, gbps(best))
 		c.Fix(fixRate(c)...)
+	case told:
+		c.Pass("%s, the fastest of its link modes", rate.Text)
+	case c.bond(p.NetDev.V) != nil: // the port's rate is not each leg's
+		for _, l := range c.ethernetLegs() {
+			Need(c, "link modes of "+orElse(l.NetDev, "the bond's legs"), l.Link.Modes, l.NetDir)
+			Need(c, "speed of "+orElse(l.NetDev, "the bond's legs"), l.Link.SpeedMbps, l.NetDir)
+		}
+		c.Unknown("cannot tell: a leg of the bond shows no link modes or no speed")
+	default:
+		judgeByModel(c, rate)
+	}
+}
+
+// judgeByModel holds a rate against the most that a card of the model can do,
+// for where the port does not say it itself: sysfs has no maximum.
+func judgeByModel(c *Case, rate rdma.Rate) {
+	p, nic := c.Subject.Port, c.Subject.NIC
+	model := nic.Model.V
+	if model.MaxGbps == 0 {
+		for _, leg := range c.ethernetLegs() {
+			Need(c, "link modes", leg.Link.Modes, leg.NetDir)
+		}
+		Need(c, "model", nic.Model)
+		c.Info("%s; nothing says what this port can do at most", rate.Text)
 		return
 	}
-	model, known := nic.Model.Get()
-	ports := portsOfCard(c, nic)
+	ports, sure := portsOfCard(c, nic)
 	best := model.MaxGbps * 1e9 / float64(ports)
-	if known && rate.BitsPerSec < best*c.Thresholds.PortRateMinShare {
-		c.Want("%s", gbps(best))
-		share := ""
-		if ports > 1 {
-			share = fmt.Sprintf(" for each of %d ports", ports)
-		}
-		text := fmt.Sprintf("%s, while a %s can do %s%s", gbps(rate.BitsPerSec), model.Name, gbps(best), share)
-		if c.siblingsAgree(nic, p, rate.BitsPerSec) {
-			// All ports of one model at one rate: boards or a fabric of that rate.
-			c.Info("%s; so do all others of its model here", text)
-			return
-		}
-		c.Warn("%s", text)
-		c.Unsure("cards of one model are sold at several rates: see this one's own name with sudo mlxfwmanager or lspci -vv")
-		c.Fix(fixRate(c)...)
+	switch {
+	case rate.BitsPerSec >= model.MaxGbps*1e9*c.Thresholds.PortRateMinShare:
+		c.Pass("%s", rate.Text)
+		return
+	case !sure:
+		c.Unknown("cannot tell: %s, while a %s can do %s, and whether all of it is this port's was not seen", gbps(rate.BitsPerSec), model.Name, gbps(model.MaxGbps*1e9))
+		return
+	case rate.BitsPerSec >= best*c.Thresholds.PortRateMinShare:
+		c.Pass("%s", rate.Text)
 		return
 	}
-	c.Pass("%s", rate.Text)
+	c.Want("%s", gbps(best))
+	share := ""
+	if ports > 1 {
+		share = fmt.Sprintf(" for each of %d ports", ports)
+	}
+	text := fmt.Sprintf("%s, while a %s can do %s%s", gbps(rate.BitsPerSec), model.Name, gbps(best), share)
+	if c.siblingsAgree(nic, p, rate.BitsPerSec) {
+		// All ports of one model at one rate: boards or a fabric of that rate.
+		c.Info("%s; so do all others of its model here", text)
+		return
+	}
+	c.Warn("%s", text)
+	c.Unsure("cards of one model are sold at several rates: see this one's own name with sudo mlxfwmanager or lspci -vv")
+	c.Fix(fixRate(c)...)
 }
 
 // fastestSibling is the highest rate among active ports of the same model.
 func fastestSibling(c *Case, nic *rdma.Device, port *rdma.Port) (bitsPerSec float64, of string) {
 	for i := range c.Machine.RDMA.Devices {
 		d := &c.Machine.RDMA.Devices[i]
-		if !sameModel(d, nic) || portsOfCard(c, d) != portsOfCard(c, nic) {
+		theirs, _ := portsOfCard(c, d)
+		ours, _ := portsOfCard(c, nic)
+		if !sameModel(d, nic) || theirs != ours {
 			continue
 		}
 		for j := range d.Ports {
@@ -108,9 +146,10 @@ func (c *Case) siblingsAgree(nic *rdma.Device, port *rdma.Port, bitsPerSec float
 }
 
 // portsOfCard counts the ports that share one card's rate: those of the device
-// and of the card's other functions. VFs repeat their PF's port.
-func portsOfCard(c *Case, nic *rdma.Device) int {
-	n := len(nic.Ports)
+// and of the card's other functions. VFs repeat their PF's port; sure says
+// whether all functions told what they are.
+func portsOfCard(c *Case, nic *rdma.Device) (n int, sure bool) {
+	n, sure = len(nic.Ports), true
 	at, ok := nic.PCI.Get()
 	for i := range c.Machine.RDMA.Devices {
 		d := &c.Machine.RDMA.Devices[i]
@@ -118,11 +157,13 @@ func portsOfCard(c *Case, nic *rdma.Device) int {
 		if d == nic || !ok || !known || a.Domain != at.Domain || a.Bus != at.Bus || a.Device != at.Device {
 			continue
 		}
-		if f := c.Graph.Function(a); f == nil || f.PhysFn.State != fact.Known {
+		f := c.Graph.Function(a)
+		sure = sure && f != nil && (f.PhysFn.State == fact.Known || f.PhysFn.State == fact.Absent)
+		if f == nil || f.PhysFn.State != fact.Known {
 			n += len(d.Ports)
 		}
 	}
-	return max(n, 1)
+	return max(n, 1), sure
 }
 
 // sameModel compares what names a board most exactly: PSID, else PCI id.

@@ -74,6 +74,8 @@ func TestRDMACharDevice(t *testing.T) {
 	missing := uverbs(func(c *rdma.CharDev) { c.Node = fact.Missing[fact.Info](fact.Absent, c.Node.Source, "no such file") })
 	runCases(t, "rdma-char-device", []verdictCase{
 		{"good", nil, "mlx5_0", Pass, "/dev/infiniband/uverbs0 can be opened", ""},
+		{"nobody tried", noProbe, "mlx5_0", Info, "whether it opens was not tried", ""},
+		{"rdma_cm not seen", func(m *topo.Machine) { denied(&m.RDMA.RDMACM.Node) }, "mlx5_0", Unknown, "/dev/infiniband/rdma_cm may not be read", ""},
 		{"not loaded", func(m *topo.Machine) { nic(m).Uverbs = nil }, "mlx5_0", Fail, "ib_uverbs is not loaded", "modprobe ib_uverbs"},
 		{"loaded, and no device all the same", func(m *topo.Machine) {
 			nic(m).Uverbs = nil
@@ -149,7 +151,7 @@ func TestRDMAPortRate(t *testing.T) {
 		{"another board may be slower", all2(func(m *topo.Machine) { nic(m).Model.V.MaxGbps = 0 }, secondNIC(func(d *rdma.Device) {
 			slow(d)
 			d.Model.V.MaxGbps, d.BoardID = 0, known("MT_0000000891")
-		})), "mlx5_1/1", Pass, "200", ""},
+		})), "mlx5_1/1", Unknown, "link modes not collected", ""},
 		{"two ports share the card", func(m *topo.Machine) {
 			d := goodNIC("mlx5_1", "0000:04:00.1", "ens1f1")
 			m.PCI = append(m.PCI, function("0000:04:00.1", nicPort, pci.ClassEthernet<<8, pci.PortEndpoint))
@@ -169,7 +171,7 @@ func TestRDMAPortRate(t *testing.T) {
 			nic(m).Model = absent[rdma.Model]()
 			slow(nic(m))
 			nic(m).BoardID, nic(m).HCAType = absent[string](), absent[string]()
-		}, secondNIC(func(d *rdma.Device) { d.BoardID, d.HCAType = absent[string](), absent[string]() })), "mlx5_0/1", Pass, "200", ""},
+		}, secondNIC(func(d *rdma.Device) { d.BoardID, d.HCAType = absent[string](), absent[string]() })), "mlx5_0/1", Unknown, "link modes not collected", ""},
 		{"a board without a PSID", all2(secondNIC(func(d *rdma.Device) { slow(d); d.BoardID.V = "" }), func(m *topo.Machine) { nic(m).BoardID.V = "" }), "mlx5_1/1", Warn, "of the same model", ""},
 		{"a board whose PSID is not known", secondNIC(func(d *rdma.Device) { slow(d); d.BoardID = absent[string]() }), "mlx5_1/1", Warn, "of the same model", ""},
 		{"two slow ports of a card", func(m *topo.Machine) {
@@ -179,12 +181,15 @@ func TestRDMAPortRate(t *testing.T) {
 			m.RDMA.Devices = append(m.RDMA.Devices, d)
 			m.RDMA.Devices[0].Ports[0].Rate.V.BitsPerSec = 100e9
 		}, "mlx5_0/1", Warn, "a ConnectX-7 can do 200 Gb/s for each of 2 ports", ""},
+		{"at its best beside a second port whose function was not seen", func(m *topo.Machine) {
+			m.RDMA.Devices = append(m.RDMA.Devices, goodNIC("mlx5_1", "0000:04:00.1", "ens1f1"))
+		}, "mlx5_0/1", Pass, "400", ""},
 		{"a second port whose function was not seen", func(m *topo.Machine) {
 			d := goodNIC("mlx5_1", "0000:04:00.1", "ens1f1")
 			m.RDMA.Devices = append(m.RDMA.Devices, d)
 			slow(&m.RDMA.Devices[0])
 			slow(&m.RDMA.Devices[1])
-		}, "mlx5_0/1", Pass, "200", ""},
+		}, "mlx5_0/1", Unknown, "whether all of it is this port's was not seen", ""},
 		{"a VF repeats its PF's port", func(m *topo.Machine) {
 			d := goodNIC("mlx5_1", "0000:04:00.1", "ens1v0")
 			f := function("0000:04:00.1", nicPort, pci.ClassEthernet<<8, pci.PortEndpoint)
@@ -232,7 +237,7 @@ func TestRoCEGID(t *testing.T) {
 		{"two of IPv6", gids(gid(5, v6, "RoCE v2"), gid(7, v6, "RoCE v2")), "mlx5_0/1", Pass, "IPv6 at GID index 5", ""},
 		{"two of IPv4", gids(gid(3, v4, "RoCE v2"), gid(5, v4, "RoCE v2")), "mlx5_0/1", Pass, "IPv4 at GID index 3", ""},
 		{"an interface without a name", gids(func() rdma.GID { g := gid(3, v4, "RoCE v2"); g.NetDev = known(""); return g }()), "mlx5_0/1", Fail, "not in this network namespace", ""},
-		{"interface not seen", gids(func() rdma.GID { g := gid(3, v4, "RoCE v2"); denied(&g.NetDev); return g }()), "mlx5_0/1", Pass, "index 3", ""},
+		{"interface not seen", gids(func() rdma.GID { g := gid(3, v4, "RoCE v2"); denied(&g.NetDev); return g }()), "mlx5_0/1", Unknown, "its interface may not be read", ""},
 		{"entries are there, the table's size is not", func(m *topo.Machine) { denied(&port(m).GIDTable) }, "mlx5_0/1", Pass, "index 3", ""},
 		{"a tree with entries", func(m *topo.Machine) { m.Origin, port(m).GIDTable = "tree", absent[int]() }, "mlx5_0/1", Pass, "index 3", ""},
 		{"a tree with an empty table", all2(gids(), func(m *topo.Machine) { m.Origin = "tree" }), "mlx5_0/1", Fail, "the GID table is empty", ""},

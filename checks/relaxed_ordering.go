@@ -22,9 +22,8 @@ var relaxedOrdering = Check{
 }
 
 func evalRelaxedOrdering(c *Case) {
-	end, ok := c.pathEnd(c.Subject.NIC)
+	end, ok := needPathEnd(c)
 	if !ok {
-		c.NotApplicable("no PCI function is known for it")
 		return
 	}
 	if c.Platform.Virt == Guest {

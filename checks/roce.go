@@ -25,7 +25,7 @@ func EachLeg(n *Node) []Subject {
 		}
 		for _, leg := range legs {
 			s := s
-			s.Leg = leg
+			s.Leg = byCEE(leg)
 			if len(legs) > 1 {
 				s.ID += " " + orElse(leg.NetDev, "?")
 			}
@@ -33,6 +33,32 @@ func EachLeg(n *Node) []Subject {
 		}
 	}
 	return out
+}
+
+// byCEE gives a port whose DCBX is CEE alone, the form before IEEE 802.1Qaz, the
+// flow control of that form. Drivers answer IEEE_GET without PFC then
+// (net/dcb/dcbnl.c leaves out what ieee_getpfc refuses).
+func byCEE(leg *qos.Port) *qos.Port {
+	if mode := leg.DCB.DCBX.V; !mode.CEE || mode.IEEE {
+		return leg
+	}
+	pfc := func(on qos.Priorities) (qos.PFC, error) { return qos.PFC{Enabled: on}, nil }
+	l := *leg
+	l.DCB.PFC, l.DCB.PeerPFC = fact.Map(leg.DCB.CEEPFC, pfc), fact.Map(leg.DCB.CEEPeerPFC, pfc)
+	return &l
+}
+
+// linkCase begins a check of a port's link or NIC, whatever goes over it: false
+// where there is none. A NIC that no GPU needs counts for little.
+func linkCase(c *Case) bool {
+	if c.Subject.NIC.Software {
+		c.NotApplicable("software RDMA")
+		return false
+	}
+	if !c.matters(c.Subject.NIC) {
+		c.Lower(SeverityInfo)
+	}
+	return true
 }
 
 // roceCase begins a check of RoCE traffic: it gives the verdict where there is

@@ -34,6 +34,7 @@ var roceCNP = Check{
 		if c.Network.Lossless {
 			pfc, _ := needQoS(c, "PFC", leg.DCB.PFC)
 			lossless = pfc.Enabled
+			mustSee(c, "priority of the CNPs' DSCP", leg.PathOf(dscp<<2).Priority)
 		}
 		path := leg.PathOf(dscp << 2)
 		wantDSCP, wantPriority := orNumber(c.Network.CNPDSCP, dscp), orNumber(c.Network.CNPPriority, priority)

@@ -59,9 +59,11 @@ func evalGID(c *Case) {
 	switch {
 	case s.v4 != nil:
 		show(s.v4)
+		mustSee(c, "its interface", s.v4.NetDev)
 		c.Pass("RoCE v2 with IPv4 at GID index %d", s.v4.Index)
 	case s.v6 != nil:
 		show(s.v6)
+		mustSee(c, "its interface", s.v6.NetDev)
 		c.Pass("RoCE v2 with global IPv6 at GID index %d", s.v6.Index)
 	case s.homeless != nil:
 		show(s.homeless)

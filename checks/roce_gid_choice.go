@@ -33,6 +33,7 @@ var roceGIDChoice = Check{
 		if c.treeWithoutGIDs(p) {
 			return
 		}
+		c.seeGIDs(p, nic.Dir)
 		good := p.RoutableGID()
 		if good == nil {
 			c.NotApplicable("the port has no routable entry that could be taken")
@@ -53,6 +54,15 @@ var roceGIDChoice = Check{
 				fmt.Sprintf("Or give it an IPv4 address: sudo ip addr add ADDRESS/PREFIX dev %s", orElse(p.NetDev.Or(""), "INTERFACE")))
 		}
 	},
+}
+
+// seeGIDs ends the check where a type or an interface of the GID table was not
+// seen: the entry may be the one that is taken.
+func (c *Case) seeGIDs(p *rdma.Port, dir string) {
+	for _, g := range p.GIDs {
+		mustSee(c, fmt.Sprintf("type of GID %d", g.Index), g.Type, dir)
+		mustSee(c, fmt.Sprintf("interface of GID %d", g.Index), g.NetDev, dir)
+	}
 }
 
 // treeWithoutGIDs gives the verdict where a tree holds no GID table. On a

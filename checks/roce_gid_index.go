@@ -24,19 +24,25 @@ var roceGIDIndex = Check{
 		at := map[int][]string{}
 		odd := map[string]*rdma.Port{}
 		for _, s := range EachPort(c.Node) {
-			if s.NIC.Software || !c.matters(s.NIC) || s.NIC.Transport.Or("") != rdma.RoCE || s.Port.State.Or("") != "ACTIVE" {
+			if s.NIC.Software || !c.matters(s.NIC) {
+				continue
+			}
+			transport, _ := mustSee(c, "transport of "+s.ID, s.NIC.Transport, s.NIC.Dir)
+			state, _ := mustSee(c, "state of "+s.ID, s.Port.State, s.NIC.Dir)
+			if transport != rdma.RoCE || state != "ACTIVE" {
 				continue
 			}
 			if s.Port.GIDTable.State != fact.Known {
 				Need(c, "GID table of "+s.ID, s.Port.GIDTable, s.NIC.Dir)
 			}
+			c.seeGIDs(s.Port, s.NIC.Dir)
 			if g := s.Port.RoutableGID(); g != nil {
 				at[g.Index] = append(at[g.Index], s.ID)
 				odd[s.ID] = s.Port
 			}
 		}
 		if len(at) == 0 {
-			c.NotApplicable("no RoCE NIC for GPUs has a routable address")
+			c.none("no RoCE NIC for GPUs has a routable address")
 			return
 		}
 		var groups []int

@@ -28,6 +28,9 @@ var rocePFC = Check{
 			c.judgeLossyPFC(pfc.Enabled)
 			return
 		}
+		if n := c.Network; n.DSCP != nil && n.Priority == nil {
+			mustSee(c, "priority of the network's DSCP", leg.PathOf(*n.DSCP<<2).Priority)
+		}
 		want, why := c.networkPriority()
 		switch missing := want &^ pfc.Enabled; {
 		case pfc.Enabled == 0:
@@ -60,7 +63,7 @@ func (c *Case) judgeLossyPFC(on qos.Priorities) {
 
 // judgePeer compares what the switch said over DCBX, where it said something.
 func (c *Case) judgePeer(on qos.Priorities) {
-	peer, ok := c.Subject.Leg.DCB.PeerPFC.Get()
+	peer, ok := mustSee(c, "PFC of the switch, by DCBX", c.Subject.Leg.DCB.PeerPFC)
 	if !ok || peer.Enabled&on == on {
 		c.Pass("on for priority %s alone", on)
 		return

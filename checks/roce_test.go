@@ -142,6 +142,12 @@ func TestRoCEToS(t *testing.T) {
 		{"nobody marks", noMarks, "mlx5_0/1", Info, "NCCL's ToS 0 goes by priority 0, rdma_cm's ToS 0 goes by priority 0 where a job sets nothing, while 3 is lossless: set NCCL_IB_TC=106 UCX_IB_TRAFFIC_CLASS=106", ""},
 		{"marked for a lossy one", forced(41), "mlx5_0/1", Warn, "NCCL's ToS 41 (the port's own traffic class) goes by priority 1", "echo 106 | sudo tee /sys/class/infiniband/mlx5_0/tc/1/traffic_class"},
 		{"a job's", func(m *topo.Machine) { m.QoS.Job.V[0].Value = "160" }, "mlx5_0/1", Warn, "NCCL's ToS 160 (NCCL_IB_TC) goes by priority 5", "Where 3 is the network's lossless priority, for jobs: NCCL_IB_TC=106"},
+		{"UCX reads no hexadecimal", func(m *topo.Machine) {
+			m.QoS.Job.V = append(m.QoS.Job.V, qos.Setting{Name: "UCX_IB_TRAFFIC_CLASS", Value: "0x6a", Source: "environment"})
+		}, "mlx5_0/1", Warn, `UCX's ToS 0 (UCX_IB_TRAFFIC_CLASS="0x6a", of which UCX makes 0) goes by priority 0`, "UCX_IB_TRAFFIC_CLASS=106"},
+		{"UCX takes no text", func(m *topo.Machine) {
+			m.QoS.Job.V = append(m.QoS.Job.V, qos.Setting{Name: "UCX_IB_TRAFFIC_CLASS", Value: "lossless", Source: "/etc/ucx/ucx.conf"})
+		}, "mlx5_0/1", Warn, `UCX does not take UCX_IB_TRAFFIC_CLASS="lossless"`, "UCX_IB_TRAFFIC_CLASS=106"},
 		{"PFC on another", pfcOn(1 << 5), "mlx5_0/1", Warn, "NCCL's ToS 106 (NCCL_IB_TC) goes by priority 3; rdma_cm's ToS 106 (default_roce_tos) goes by priority 3, while 5 is lossless", "Where it is 3: sudo mlnx_qos -i ens1 --pfc 0,0,0,1,0,0,0,0"},
 		{"rdma_cm's", set(func(l *qos.Port) { l.ToS.RDMACM.V = 32 }), "mlx5_0/1", Warn, "rdma_cm's ToS 32 (default_roce_tos) goes by priority 1", "sudo cma_roce_tos -d mlx5_0 -t 106"},
 		{"mapped", all2(forced(41), set(func(l *qos.Port) { l.DCB.Apps.V = []qos.App{{Selector: qos.ByDSCP, Protocol: 10, Priority: 3}} })), "mlx5_0/1", Pass, "ToS 41", ""},
@@ -192,6 +198,7 @@ func TestRoCECNP(t *testing.T) {
 	runCases(t, "roce-cnp", []verdictCase{
 		{"apart", nil, "mlx5_0/1", Pass, "DSCP 48, priority 6", ""},
 		{"on the lossless priority", cnp(48, 3), "mlx5_0/1", Warn, "go by priority 3, which is lossless", "echo 6 | sudo tee /sys/class/net/ens1/ecn/roce_np/cnp_802p_prio"},
+		{"marked for it, on the second port", all2(cnp(26, 6), set(func(l *qos.Port) { l.PCI.V.Function = 1 })), "mlx5_0/1", Warn, "DSCP 26", "sudo mlxconfig -d 0000:04:00.1 set CNP_802P_PRIO_P2=6 CNP_DSCP_P2=48"},
 		{"marked for it", cnp(26, 6), "mlx5_0/1", Warn, "DSCP 26, which leads to priority 3", "CNP_DSCP_P1=48"},
 		{"not shown", set(func(l *qos.Port) { denied(&l.ECN.CNPDSCP) }), "mlx5_0/1", Unknown, "may not be read", ""},
 		{"InfiniBand", infiniband, "mlx5_0/1", NotApplicable, "", ""},
@@ -383,5 +390,88 @@ func FuzzJudgeQoS(f *testing.F) {
 				}
 			}
 		}
+	})
+}
+
+// What breaks a lossless network is a warning while the network is only taken
+// for one, and a failure once somebody says that it is (--network lossless, or a
+// policy): the node is then not ready.
+func TestNamedNetworkFails(t *testing.T) {
+	for check, change := range map[string]func(*topo.Machine){
+		"roce-trust":  trustPCP,
+		"roce-pfc":    pfcOn(0),
+		"roce-buffer": set(func(l *qos.Port) { l.DCB.Buffer.V.Priority = [8]int{} }),
+		"roce-tos":    set(func(l *qos.Port) { l.ToS.Forced = fact.Of(41, "tc/1/traffic_class") }),
+	} {
+		for _, tc := range []struct {
+			name     string
+			options  Options
+			verdict  Verdict
+			severity Severity
+			exit     int
+		}{
+			{"nobody says", Options{}, Warn, SeverityWarning, 0},
+			{"the option says", network(t, "lossless"), Fail, SeverityError, 1},
+			{"the policy says", Options{Policy: &Policy{Network: &Network{Profile: "lossless"}}}, Fail, SeverityError, 1},
+		} {
+			m := goodNode()
+			change(m)
+			tc.options.Only = []string{check}
+			o := mustRun(t, m, tc.options)
+			f := one(t, o, check, "mlx5_0/1")
+			if f.Verdict != tc.verdict || f.Severity != tc.severity || (f.Unsure != "") != (tc.verdict == Warn) {
+				t.Errorf("%s, %s: %s of severity %s: %s; unsure %q", check, tc.name, f.Verdict, f.Severity, f.Message, f.Unsure)
+			}
+			if o.ExitCode != tc.exit {
+				t.Errorf("%s, %s: exit code %d", check, tc.name, o.ExitCode)
+			}
+		}
+		m := goodNode()
+		change(m)
+		if f := one(t, mustRun(t, m, network(t, "lossy")), check, "mlx5_0/1"); troubled(f) {
+			t.Errorf("%s on a lossy network: %s %s", check, f.Verdict, f.Message)
+		}
+	}
+}
+
+// A port whose DCBX is CEE alone has its flow control in CEE's own answer
+// (include/uapi/linux/dcbnl.h: DCB_CAP_DCBX_VER_CEE, DCB_CMD_CEE_GET); IEEE's has
+// none then.
+func TestPFCByCEE(t *testing.T) {
+	const ask = "netlink:CEE_GET"
+	cee := func(own fact.Value[qos.Priorities]) func(*topo.Machine) {
+		return set(func(l *qos.Port) {
+			l.DCB.DCBX.V = qos.DCBX{Host: true, CEE: true}
+			unsupported(&l.DCB.PFC)
+			l.DCB.CEEPFC, l.DCB.CEEPeerPFC = own, fact.Missing[qos.Priorities](fact.Unsupported, ask, "the driver left it out")
+		})
+	}
+	peer := func(on qos.Priorities) func(*topo.Machine) {
+		return set(func(l *qos.Port) { l.DCB.CEEPeerPFC = fact.Of(on, ask) })
+	}
+	on3 := fact.Of(qos.Priorities(1<<3), ask)
+	runCases(t, "roce-pfc", []verdictCase{
+		{"on", cee(on3), "mlx5_0/1", Pass, "on for priority 3 alone", ""},
+		{"off", cee(fact.Of(qos.Priorities(0), ask)), "mlx5_0/1", Warn, "PFC is off for all priorities", "--pfc 0,0,0,1,0,0,0,0"},
+		{"two", cee(fact.Of(qos.Priorities(1<<3|1<<4), ask)), "mlx5_0/1", Warn, "on for 2 priorities (3,4)", ""},
+		{"the switch agrees", all2(cee(on3), peer(1<<3)), "mlx5_0/1", Pass, "on for priority 3 alone", ""},
+		{"the switch has another", all2(cee(on3), peer(1<<4)), "mlx5_0/1", Warn, "priority 3 here and for 4 on the switch", ""},
+		{"left out of CEE's answer, too", cee(fact.Missing[qos.Priorities](fact.Unsupported, ask, "the driver left it out")), "mlx5_0/1", Unknown, "PFC not supported here", ""},
+		{"denied", cee(fact.Missing[qos.Priorities](fact.Denied, ask, "permission denied")), "mlx5_0/1", Unknown, "PFC may not be read", ""},
+		{"failed", cee(fact.Missing[qos.Priorities](fact.Failed, ask, "cut short")), "mlx5_0/1", Unknown, "reading PFC failed", ""},
+		{"both forms: IEEE's counts", all2(cee(fact.Of(qos.Priorities(0), ask)), set(func(l *qos.Port) {
+			l.DCB.DCBX.V.IEEE = true
+			l.DCB.PFC = fact.Of(qos.PFC{Enabled: 1 << 3}, "netlink:IEEE_GET")
+		})), "mlx5_0/1", Pass, "on for priority 3 alone", ""},
+		{"IEEE alone: CEE's does not", set(func(l *qos.Port) { l.DCB.CEEPFC = fact.Of(qos.Priorities(0), ask) }), "mlx5_0/1", Pass, "on for priority 3 alone", ""},
+		{"InfiniBand", all2(cee(on3), infiniband), "mlx5_0/1", NotApplicable, "", ""},
+	})
+	runCasesOn(t, "roce-pfc", network(t, "lossless"), []verdictCase{
+		{"off", cee(fact.Of(qos.Priorities(0), ask)), "mlx5_0/1", Fail, "PFC is off", ""},
+	})
+	// The other checks of lossless traffic go by the same priorities.
+	runCases(t, "roce-tos", []verdictCase{
+		{"marked for it", cee(on3), "mlx5_0/1", Pass, "lead to lossless priority 3", ""},
+		{"marked for another", cee(fact.Of(qos.Priorities(1<<5), ask)), "mlx5_0/1", Warn, "while 5 is lossless", ""},
 	})
 }

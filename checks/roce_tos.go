@@ -62,10 +62,15 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 	}
 	var wrong, unmarked, right []string
 	var lossy qos.Priorities // where the wrong ones lead
+	siblings := true         // carry the wrong ones losslessly
 	for _, m := range c.Machine.QoS.Marks(leg) {
-		t, ok := m.ToS.Get()
-		if !ok && m.ToS.State == fact.Unsupported {
+		if m.ToS.State == fact.Unsupported {
 			continue // pathRows says so
+		}
+		t, ok := m.ToS.Get()
+		if !ok && m.Chosen && m.ToS.State == fact.Failed {
+			wrong = append(wrong, m.ToS.Reason)
+			continue
 		}
 		if !ok {
 			Need(c, fmt.Sprintf("ToS of %s", m.Program), m.ToS, leg.NetDir)
@@ -76,6 +81,7 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 			if m.Chosen {
 				wrong = append(wrong, fmt.Sprintf("%s (%s) goes by priority %d", words, m.From, p.Priority.V))
 				lossy |= 1 << p.Priority.V
+				siblings = siblings && c.losslessOnSiblings(t)
 			} else {
 				unmarked = append(unmarked, fmt.Sprintf("%s goes by priority %d", words, p.Priority.V))
 			}
@@ -87,9 +93,13 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 	switch {
 	case wrong != nil:
 		c.amiss("%s, while %s is lossless", strings.Join(wrong, "; "), lossless)
+		if siblings && lossy != 0 {
+			c.Fix("Leave jobs as they are: this NIC's siblings carry the same mark losslessly. Set it as they are: gdrcheck check --only nic-consistency has the commands")
+			return
+		}
 		c.Fix(fmt.Sprintf("Where %d is the network's lossless priority, for jobs: %s", target, set))
 		c.Fix(c.qosFix(leg, "tos", target)...)
-		if named, _ := c.networkPriority(); named == 0 && lossy != 0 {
+		if named, _ := c.networkPriority(); named == 0 {
 			c.Fix(fmt.Sprintf("Where it is %s: %s", lossy, c.qosFix(leg, "pfc", first(lossy, -1))[0]))
 		}
 	case unmarked != nil:
@@ -97,4 +107,20 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 	default:
 		c.Pass("%s lead to lossless priority %s", strings.Join(right, ", "), lossless)
 	}
+}
+
+// losslessOnSiblings says whether most of the NIC's siblings carry the mark
+// losslessly: then the NIC is wrong, and another mark would harm them.
+func (c *Case) losslessOnSiblings(tos int) bool {
+	right, all := 0, 0
+	for _, s := range c.siblings() {
+		if s.NIC == c.Subject.NIC {
+			continue
+		}
+		all++
+		if s.Leg.PathOf(tos).Lossless.Or(false) {
+			right++
+		}
+	}
+	return 2*right > all
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/topo"
 )
@@ -194,13 +195,27 @@ func nothingToJudge(n *Node, c *Check) Finding {
 	return f
 }
 
-// incomplete names the parts that devices come from and that were not collected.
+// incomplete names the parts that devices come from and that were not collected,
+// and the devices whose place or kind was not seen.
 func (n *Node) incomplete() string {
 	var parts []string
 	for _, p := range n.Machine.Problems {
 		if slices.Contains([]string{"pci", "rdma", "gpu"}, p.Part) {
 			parts = append(parts, p.Part+" could not be collected ("+p.Reason+")")
 		}
+	}
+	unseen := func(what string, state fact.State, reason string) {
+		if reason != "" && notSeen(state) {
+			parts = append(parts, what+" was not seen"+because(reason))
+		}
+	}
+	for _, d := range n.Machine.RDMA.Devices {
+		if !d.Software {
+			unseen("the PCI function of "+d.Name, d.PCI.State, d.PCI.Reason)
+		}
+	}
+	for _, f := range n.Machine.PCI {
+		unseen("the class of "+f.Address.String(), f.Class.State, f.Class.Reason)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -132,6 +132,39 @@ func (n *Node) pathEnd(nic *rdma.Device) (pci.Address, bool) {
 	return nic.PCI.Get()
 }
 
+// noDataDirect says whether a NIC is known to have no Data Direct function. Of
+// models that cannot have one nothing is collected, not even a reason.
+func noDataDirect(nic *rdma.Device) bool {
+	d := nic.DataDirect
+	return d.State == fact.Absent || d.State == fact.Unsupported || d.State == fact.NotCollected && d.Reason == ""
+}
+
+// needPathEnd is pathEnd, or gives the verdict.
+func needPathEnd(c *Case) (pci.Address, bool) {
+	nic := c.Subject.NIC
+	if !noDataDirect(nic) {
+		mustSee(c, "Data Direct function", nic.DataDirect, nic.Dir)
+	}
+	end, ok := c.pathEnd(nic)
+	if !ok {
+		Need(c, "PCI function of the NIC", nic.PCI, nic.Dir)
+		c.NotApplicable("the NIC is no PCI function")
+	}
+	return end, ok
+}
+
+// placed says whether functions stand in the PCI tree that was read, or gives
+// the verdict.
+func (c *Case) placed(list ...pci.Address) bool {
+	for _, a := range list {
+		if !c.Graph.Placed(a) {
+			c.Unknown("cannot tell: where %s stands in the PCI tree is not in what was read", a)
+			return false
+		}
+	}
+	return true
+}
+
 // module returns a loaded module. Absent: it is not loaded.
 func (n *Node) module(names ...string) fact.Value[host.Module] {
 	mods := n.Machine.Host.Modules

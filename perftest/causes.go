@@ -116,7 +116,7 @@ var callCauses = []struct {
 	{"ibv_create_ah", 0, cause{"the path to the peer could not be set up", "ping the peer's GID address from this port's network interface"}},
 	{"ibv_post_send", syscall.EINVAL, cause{"the device refused the work request: a message longer than it allows, or too much inline data", ""}},
 	{"ibv_post_send", syscall.ENOMEM, cause{"the send queue is full, which the loop should not let happen", "report it"}},
-	{callWaiting, 0, cause{"nothing arrived and nothing completed within the idle limit: the other end stopped, or packets are lost", "look at the other end's error; on UD a lost datagram ends a latency test"}},
+	{callWaiting, 0, cause{"nothing arrived and nothing completed within the idle limit: the other end stopped, or packets are lost", "look at the other end's error"}},
 	{"the peer's memory", 0, cause{"the other end offers less memory than the plan needs", "run the same version on both ends"}},
 	{"ibv_query_gid", 0, cause{"the GID table could not be read", ""}},
 	{"mmap", syscall.ENOMEM, cause{"no memory for the buffers", "a smaller --footprint"}},

@@ -91,7 +91,14 @@ func greet(ctx context.Context, conn *tls.Conn, lines *bufio.Reader, t Token, gr
 	if err := writeMessage(conn, message{Hello: &hello{protocolVersion, proof, group}}); err != nil {
 		return fmt.Errorf("sending the proof: %w", err)
 	}
-	m, err := readMessage(lines, maxMessageBytes)
+	line, err := readLine(lines, maxMessageBytes)
+	var m message
+	if version := welcomeVersion(line); err == nil && version != 0 && version != protocolVersion {
+		return fmt.Errorf("the server speaks version %d of the protocol, this client version %d: use the same gdrcheck on both sides", version, protocolVersion)
+	}
+	if err == nil {
+		m, err = decodeMessage(line)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -105,8 +112,6 @@ func greet(ctx context.Context, conn *tls.Conn, lines *bufio.Reader, t Token, gr
 		return &PeerError{m.Error.Code, m.Error.Text}
 	case m.Welcome == nil:
 		return fmt.Errorf("%w: no welcome", errProtocol)
-	case m.Welcome.Version != protocolVersion:
-		return fmt.Errorf("the server speaks version %d of the protocol, this client version %d: use the same gdrcheck on both sides", m.Welcome.Version, protocolVersion)
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return nil

@@ -24,6 +24,9 @@ type Engine interface {
 	// Verify compares the destination after both ends have Run. peer is the
 	// other end's outcome. It returns nil where nothing arrives at this end.
 	Verify(ctx context.Context, sizeBytes int, peer Outcome) (*DataCheck, error)
+	// Events are what device and port have reported since Open, of their own accord.
+	// It is called before Close, whatever the other calls came to.
+	Events(ctx context.Context) Reported
 	// Close frees everything. It never waits for a hung driver.
 	Close() error
 }

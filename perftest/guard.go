@@ -109,4 +109,15 @@ func (g *guarded) Verify(ctx context.Context, sizeBytes int, peer Outcome) (*Dat
 	})
 }
 
+// Events implements Engine. That an engine does not tell of any is no error.
+func (g *guarded) Events(ctx context.Context) Reported {
+	r, err := bounded(ctx, "telling of events", g.timing.Step, g.timing.Grace, func(ctx context.Context) (Reported, error) {
+		return g.engine.Events(ctx), nil
+	})
+	if err != nil {
+		return Reported{}
+	}
+	return r
+}
+
 func (g *guarded) Close() error { return g.closed() }

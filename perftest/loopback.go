@@ -12,16 +12,17 @@ import (
 func Loopback(ctx context.Context, initiator, responder Engine, p Plan, a, b Local, progress func(Progress)) (*Result, error) {
 	there, here := pipe()
 	g, ctx := errgroup.WithContext(ctx)
-	var result *Result
+	var result, other *Result
 	g.Go(func() (err error) {
 		result, err = Run(ctx, initiator, Initiator, p, a, here, progress)
 		return err
 	})
-	g.Go(func() error {
-		_, err := Run(ctx, responder, Responder, p, b, there, nil)
+	g.Go(func() (err error) {
+		other, err = Run(ctx, responder, Responder, p, b, there, nil)
 		return err
 	})
 	err := g.Wait()
+	result.Join(other.Reported)
 	return result, err
 }
 

@@ -14,9 +14,9 @@ import (
 )
 
 // protocolVersion is raised with every change that an older end would not
-// understand. A hello keeps its shape for ever, so that ends of different
+// understand: any field that is new, since both ends refuse what they do not know. A hello keeps its shape for ever, so that ends of different
 // versions can tell each other.
-const protocolVersion = 2
+const protocolVersion = 3
 
 // message is one line on the control connection: a JSON object with one field.
 type message struct {
@@ -76,6 +76,7 @@ type finished struct {
 	Counters SideCounters `json:"counters"`
 	Limits   Limits       `json:"limits"`
 	Load     *GPULoad     `json:"load,omitempty"`
+	Reported
 }
 
 type alive struct{}
@@ -134,6 +135,20 @@ func decodeHello(line []byte) (hello, error) {
 		return hello{}, errors.New("the first message is no hello")
 	}
 	return *m.Hello, nil
+}
+
+// welcomeVersion is the version in a server's first line, whatever else a later one
+// may say; 0: it is no welcome.
+func welcomeVersion(line []byte) int {
+	var m struct {
+		Welcome *struct {
+			Version int `json:"version"`
+		} `json:"welcome"`
+	}
+	if json.Unmarshal(line, &m) != nil || m.Welcome == nil {
+		return 0
+	}
+	return m.Welcome.Version
 }
 
 // printable replaces what would upset a terminal in every text of a JSON value.
@@ -212,11 +227,14 @@ func (m *message) check() error {
 		if l.PortBytesPerSec < 0 || l.PCIeBytesPerSec < 0 {
 			return errors.New("a limit below zero")
 		}
-		texts := []string{l.PCIeReason, l.LimitedBy}
+		texts := []string{l.PCIeReason, l.LimitedBy, l.PortSource}
 		if m.Finished.Load != nil {
 			texts = append(texts, m.Finished.Load.Reason)
 		}
 		if err := short(texts...); err != nil {
+			return err
+		}
+		if err := m.Finished.check(); err != nil {
 			return err
 		}
 		return m.Finished.Counters.check()
@@ -286,6 +304,9 @@ func (e *Endpoint) check() error {
 	if err := e.Stream.check(); err != nil {
 		return err
 	}
+	if e.PortBytesPerSec < 0 {
+		return errors.New("a port's rate below zero")
+	}
 	if e.Address+e.Bytes < e.Address {
 		return errors.New("memory that wraps around")
 	}
@@ -333,6 +354,9 @@ func (o *Outcome) check() error {
 func (l *LatencyDist) check() error {
 	if l == nil {
 		return nil
+	}
+	if l.LostAfterNs < 0 {
+		return errors.New("a message lost before it was sent")
 	}
 	if l.MinNs < 0 || l.MinNs > l.MedianNs || l.MedianNs > l.P99Ns || l.P99Ns > l.P999Ns || l.P999Ns > l.MaxNs || l.StdevNs < 0 {
 		return errors.New("a latency whose percentiles are not in order")

@@ -67,6 +67,13 @@ type RailPair struct {
 	// empty: see the results.
 	NotMeasured string `json:"not_measured,omitempty"`
 	Why         Why    `json:"why,omitempty"`
+	// GPU is the one nearest to this node's rail, as "GPU0", where the rail is
+	// measured with itself, in the GPU's memory. GPUNotMeasured says why only host
+	// memory was.
+	GPU            string `json:"gpu,omitempty"`
+	GPUNotMeasured string `json:"gpu_not_measured,omitempty"`
+	// LeftOut is what there was no time for.
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // MatchRails finds the peer of each rail: the port of the same name in the same

@@ -14,8 +14,11 @@ type Endpoint struct {
 	GIDType   string `json:"gid_type,omitempty"` // IB, RoCE v1, RoCE v2
 	GIDReason string `json:"gid_reason,omitempty"`
 	MTUBytes  int    `json:"mtu_bytes"` // active
-	Bytes     uint64 `json:"bytes"`     // length of the registered memory
-	Memory    Buffer `json:"memory"`
+	// PortBytesPerSec is what ibv_query_port_speed says that the port carries: from
+	// rdma-core 61 on, where kernel and driver can tell. 0: they cannot.
+	PortBytesPerSec float64 `json:"port_bytes_per_sec,omitempty"`
+	Bytes           uint64  `json:"bytes"` // length of the registered memory
+	Memory          Buffer  `json:"memory"`
 	// For the peer alone; a Result does not hold them.
 	QPs        []QP     `json:"qps,omitempty"` //nolint:revive // queue pairs, not queries per second
 	Address    uint64   `json:"address,omitempty"`
@@ -56,6 +59,8 @@ type Result struct {
 	// Together is how many tests ran at the same time, this one among them; 0: it
 	// ran alone.
 	Together int `json:"together,omitempty"`
+	// Reference: of the same port in host memory, beside a GPU's, to compare with.
+	Reference bool `json:"reference,omitempty"`
 
 	Plan      Plan     `json:"plan"`
 	Initiator Endpoint `json:"initiator"`
@@ -69,6 +74,7 @@ type Result struct {
 	Faulty Side `json:"faulty,omitempty"`
 	// FailedAt is the stage that was not reached, with Failure alone.
 	FailedAt Stage    `json:"failed_at,omitempty"`
+	Reported          // by both ends
 	Notes    []string `json:"notes,omitempty"`
 	// Limits is what each end's port and its path to memory carry.
 	Limits map[Side]Limits `json:"limits,omitempty"`
@@ -93,12 +99,34 @@ func (r *Result) setLoad(s Side, l *GPULoad) {
 // Limits are what one end could reach at best, one direction. 0: not known.
 type Limits struct {
 	PortBytesPerSec float64 `json:"port_bytes_per_sec,omitempty"` // the port's rate
+	// PortSource says where that is from: PortSourceVerbs or PortSourceSysfs.
+	PortSource      string  `json:"port_source,omitempty"`
 	PCIeBytesPerSec float64 `json:"pcie_bytes_per_sec,omitempty"` // payload, from the NIC to the host's memory
 	// PCIeReason says why it is not known; LimitedBy is the function whose link sets it.
 	PCIeReason string `json:"pcie_reason,omitempty"`
 	LimitedBy  string `json:"limited_by,omitempty"`
 	// Software: the CPU moves the data, as fast as it can.
 	Software bool `json:"software,omitempty"`
+}
+
+// Sources of a port's rate. The exact one goes first: sysfs knows no rate that is not
+// a link width times a lane speed, as a bond's or a virtual function's share is.
+const (
+	PortSourceVerbs = "ibv_query_port_speed"
+	PortSourceSysfs = "sysfs" // rate: width times speed
+)
+
+// SetLimits sets what each end could reach, from what was read of the nodes and what
+// the ends themselves say.
+func (r *Result) SetLimits(initiator, responder Limits) {
+	r.Limits = map[Side]Limits{Initiator: initiator.at(&r.Initiator), Responder: responder.at(&r.Responder)}
+}
+
+func (l Limits) at(e *Endpoint) Limits {
+	if e.PortBytesPerSec > 0 {
+		l.PortBytesPerSec, l.PortSource = e.PortBytesPerSec, PortSourceVerbs
+	}
+	return l
 }
 
 // Step is the measure of one size.
@@ -220,6 +248,10 @@ type LatencyDist struct {
 	P999Ns   float64 `json:"p99_9_ns"`
 	MaxNs    float64 `json:"max_ns"`
 	StdevNs  float64 `json:"stdev_ns"`
+	// Lost is how many messages have no sample, since they or their answers did not
+	// come within LostAfterNs: UD only.
+	Lost        uint64 `json:"lost,omitempty"`
+	LostAfterNs int64  `json:"lost_after_ns,omitempty"`
 	// Histogram holds every sample: an HdrHistogram, V2 compressed, in base64,
 	// in units of HistogramUnitNs.
 	Histogram       string  `json:"histogram,omitempty"`

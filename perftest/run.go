@@ -14,6 +14,7 @@ func Run(ctx context.Context, e Engine, side Side, p Plan, l Local, ch Channel, 
 	defer e.Close()
 	r := &runner{engine: e, side: side, ch: ch, result: &Result{Plan: p, Steps: []Step{}}}
 	err := r.run(ctx, l, progress)
+	r.result.Join(e.Events(context.WithoutCancel(ctx)).of(side))
 	if _, ended := errors.AsType[*testEnded](err); ended {
 		err = nil
 	}

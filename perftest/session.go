@@ -90,7 +90,8 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 	}
 	ours := e.compare(c.ctx, l, before)
 	limits := e.limits(c.ctx, l)
-	if err := c.send(message{Finished: &finished{ID: id, Counters: ours, Limits: limits, Load: load}}); err != nil {
+	reported := result.Reported // this end's: the other's are not there yet
+	if err := c.send(message{Finished: &finished{ID: id, Counters: ours, Limits: limits, Load: load, Reported: reported}}); err != nil {
 		return result, err
 	}
 	m, err := c.receive(c.ctx, c.timing.Step+c.timing.Grace, "its counters", func(m *message) bool {
@@ -99,8 +100,13 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 	if err != nil {
 		return result, err
 	}
+	result.Join(m.Finished.of(side.other()))
 	result.Counters = map[Side]SideCounters{side: ours, side.other(): m.Finished.Counters}
-	result.Limits = map[Side]Limits{side: limits, side.other(): m.Finished.Limits}
+	if side == Initiator {
+		result.SetLimits(limits, m.Finished.Limits)
+	} else {
+		result.SetLimits(m.Finished.Limits, limits)
+	}
 	result.setLoad(side, load)
 	result.setLoad(side.other(), m.Finished.Load)
 	return result, nil

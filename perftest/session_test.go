@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -61,7 +62,7 @@ func newLab(t *testing.T, o labOptions) *lab {
 		End: perftest.End{
 			Version: "test", Simulated: true, Timing: o.timing,
 			NewEngine: func() perftest.Engine {
-				e := &perfdouble.Engine{Dir: b.dir, Before: o.before}
+				e := &perfdouble.Engine{Dir: b.dir, Before: o.before, Reports: []perftest.AsyncEvent{serverEvent}}
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				b.engines = append(b.engines, e)
@@ -197,6 +198,9 @@ func (b *lab) works(t *testing.T) {
 	}
 }
 
+// serverEvent is what the server's device reports: IBV_EVENT_SM_CHANGE.
+var serverEvent = perftest.NewAsyncEvent(13, perfdouble.Device+"/1", 0, time.Millisecond)
+
 func TestSession(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -236,6 +240,13 @@ func TestSession(t *testing.T) {
 			server := perftest.Responder
 			if r.Reverse {
 				server = perftest.Initiator
+			}
+			for _, r := range []*perftest.Result{got, there.Result} {
+				want := serverEvent
+				want.Side = server
+				if diff := cmp.Diff([]perftest.AsyncEvent{want}, r.Events); diff != "" {
+					t.Errorf("the server's events (-want +got)\n%s", diff)
+				}
 			}
 			c := got.Counters[server]
 			if len(c.Watched) != 1 || len(c.Moved) != 1 || c.Moved[0].Delta != 3 || c.Moved[0].Sign != qos.SignOrder {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
+	"github.com/gdrcheck/gdrcheck/topo"
 )
 
 // KindCounters is the kind of "gdrcheck rdma counters".
@@ -22,6 +23,13 @@ type Counters struct {
 	// counts are those since the counters began.
 	WindowNs int64         `json:"window_ns"`
 	Ports    []CounterPort `json:"ports"`
+	// Reason says why there is no port, where nobody could tell whether there is.
+	Reason string `json:"reason,omitempty"`
+}
+
+// NewCounters is a document of a machine, without ports.
+func NewCounters(m *topo.Machine, version string) *Counters {
+	return &Counters{Header: NewHeader(KindCounters, m, version), Ports: []CounterPort{}, Reason: noPorts(m)}
 }
 
 // CounterPort is what the counters of one port and its NIC did.
@@ -60,7 +68,7 @@ func CountersTable(w io.Writer, doc *Counters, s Style) error {
 	}
 	switch {
 	case len(doc.Ports) == 0:
-		p.line("No RDMA port was seen.")
+		p.sayNoPorts(doc.Reason)
 	case len(moved) == 0 && len(unread) == 0:
 		p.line("No counter of trouble moved.")
 	}

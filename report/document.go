@@ -82,6 +82,7 @@ type Perf struct {
 	Verdict  checks.Verdict     `json:"verdict"`
 	ExitCode int                `json:"exit_code"`
 	Findings []checks.Finding   `json:"findings"`
+	Rules    checks.Rules       `json:"rules"` // what it was judged by
 	Results  []*perftest.Result `json:"results"`
 	// Comparisons are of results by different routes; left out where there is one.
 	Comparisons []*perftest.Comparison `json:"comparisons,omitempty"`

@@ -21,8 +21,10 @@ func NewPerf(results []*perftest.Result, rails []perftest.RailPair, o checks.Out
 		Verdict: o.Verdict, ExitCode: o.ExitCode,
 		Findings: append([]checks.Finding{}, o.Findings...), // [] in JSON, not null
 		Results:  append([]*perftest.Result{}, results...), Comparisons: perftest.Compare(results),
-		Rails: rails,
+		Rails: rails, Rules: o.Rules,
 	}
+	// Of a policy's waivers most are for what is not measured.
+	doc.Rules.Waivers = slices.DeleteFunc(slices.Clone(o.Rules.Waivers), func(w checks.WaiverUse) bool { return w.State == checks.WaiverUnused })
 	doc.Simulated = simulated(results)
 	return doc
 }
@@ -61,9 +63,9 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 
 func (p *page) perf(r *perftest.Result) {
 	p.line(p.paint(bold, clean(perfTitle(&r.Plan))))
-	p.perfEnd("from ", r.Initiator)
+	p.perfEnd("from ", r.Initiator, r.Limits[perftest.Initiator])
 	p.perfLoad(r, perftest.Initiator)
-	p.perfEnd("to   ", r.Responder)
+	p.perfEnd("to   ", r.Responder, r.Limits[perftest.Responder])
 	p.perfLoad(r, perftest.Responder)
 	for _, n := range append(r.Notes, r.Scope) {
 		if n != "" {
@@ -84,14 +86,31 @@ func (p *page) perf(r *perftest.Result) {
 			}
 		}
 	}
+	p.events(r)
 	if f := r.Failure; f != nil {
 		p.para("  "+p.mark(checks.Fail)+" ", string(r.Faulty)+": "+f.Error())
 	}
 }
 
+// events draws what devices and ports reported meanwhile.
+func (p *page) events(r *perftest.Result) {
+	for i := range r.Events {
+		e := &r.Events[i]
+		mark := p.mark(checks.Info)
+		if e.Harmful {
+			mark = p.mark(checks.Warn)
+		}
+		p.para("  "+mark+" ", string(e.Side)+": "+e.String())
+	}
+	if r.MoreEvents > 0 {
+		p.para("  "+p.mark(checks.Info)+" ", fmt.Sprintf("and %d more events", r.MoreEvents))
+	}
+}
+
 // perfVerdict draws what the checks say.
 func (p *page) perfVerdict(doc *Perf) {
-	groups := group(doc.Findings)
+	open, waived := split(doc.Findings)
+	groups := group(open)
 	for _, v := range []checks.Verdict{checks.Fail, checks.Warn} {
 		for _, g := range groups {
 			if g.verdict == v {
@@ -100,6 +119,7 @@ func (p *page) perfVerdict(doc *Perf) {
 		}
 	}
 	p.notes(groups)
+	p.waivers(doc.Rules.Waivers, waived)
 	p.blank()
 	if doc.Rails == nil {
 		p.each(groups, checks.Pass)
@@ -109,6 +129,9 @@ func (p *page) perfVerdict(doc *Perf) {
 	p.each(groups, checks.Unknown)
 	p.each(groups, checks.Blocked)
 	p.blank()
+	rules := doc.Rules
+	rules.Note = "" // it is of what a measurement does not need
+	p.rules(rules)
 	e := checks.ExitOf(checks.Outcome{Verdict: doc.Verdict}.Result())
 	p.line(p.paint(bold, p.paint(marks[doc.Verdict].ink, strings.ToUpper(string(e.Result)))) + fmt.Sprintf("; exit code %d", doc.ExitCode))
 }
@@ -130,13 +153,16 @@ func perfTitle(p *perftest.Plan) string {
 	return strings.Join(parts, ", ")
 }
 
-func (p *page) perfEnd(label string, e perftest.Endpoint) {
+func (p *page) perfEnd(label string, e perftest.Endpoint, l perftest.Limits) {
 	if e.Device == "" && e.Memory.Kind == "" {
 		return
 	}
 	text := "no NIC"
 	if e.Device != "" {
 		text = fmt.Sprintf("%s port %d", e.Device, e.Port)
+	}
+	if l.PortBytesPerSec > 0 && e.Device != "" {
+		text += fmt.Sprintf(", %g Gb/s by %s", l.PortBytesPerSec*8/1e9, l.PortSource)
 	}
 	if e.MTUBytes > 0 {
 		text += fmt.Sprintf(", MTU %d", e.MTUBytes)
@@ -266,6 +292,11 @@ func (p *page) latencies(steps []perftest.Step) {
 			fmt.Sprint(l.Samples), dataWord(s.Data))
 	}
 	p.table(g)
+	for _, s := range steps {
+		if l := s.Latency; l != nil && l.Lost > 0 {
+			p.para("  ", fmt.Sprintf("%d bytes: %d datagrams, or their answers, did not come within %s; they have no sample", s.SizeBytes, l.Lost, time.Duration(l.LostAfterNs)))
+		}
+	}
 	if n := len(steps); n > 0 {
 		p.flushes(steps[n-1].Flush)
 	}

@@ -12,8 +12,8 @@ import (
 func (p *page) comparisons(doc *Perf) {
 	for i, c := range doc.Comparisons {
 		if i == 0 {
-			p.perfEnd("from ", doc.Results[0].Initiator)
-			p.perfEnd("to   ", doc.Results[0].Responder)
+			p.perfEnd("from ", doc.Results[0].Initiator, doc.Results[0].Limits[perftest.Initiator])
+			p.perfEnd("to   ", doc.Results[0].Responder, doc.Results[0].Limits[perftest.Responder])
 		}
 		p.blank()
 		p.comparison(c)

@@ -15,10 +15,12 @@ type railColumn struct {
 	op      perftest.Operation
 	measure perftest.Measure
 	reverse bool
+	// reference: in host memory, beside a GPU's.
+	reference bool
 }
 
 func columnOf(r *perftest.Result) railColumn {
-	return railColumn{r.Plan.Operation, r.Plan.Measure, r.Reverse}
+	return railColumn{r.Plan.Operation, r.Plan.Measure, r.Reverse, r.Reference}
 }
 
 // rails draws one row for each port that was to be measured: its bandwidth
@@ -27,7 +29,14 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 	columns := railColumns(results)
 	bothWays := slices.ContainsFunc(columns, func(c railColumn) bool { return c.reverse })
 	peers := slices.ContainsFunc(rails, func(r perftest.RailPair) bool { return r.By != "" || r.Peer != r.Rail })
+	if !peers && slices.ContainsFunc(rails, func(r perftest.RailPair) bool { return r.Rail != "" }) {
+		p.line(p.paint(bold, "each port with itself, which stays inside the NIC"))
+	}
+	gpus := slices.ContainsFunc(rails, func(r perftest.RailPair) bool { return r.GPU != "" })
 	g := grid{head: []string{"port"}, indent: 2}
+	if gpus {
+		g.head = append(g.head, "memory")
+	}
 	if peers {
 		g.head = append(g.head, "peer")
 	}
@@ -41,6 +50,9 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 			continue
 		}
 		row := []string{cmp.Or(r.Rail, "-")}
+		if gpus {
+			row = append(row, memoryOf(r))
+		}
 		if peers {
 			row = append(row, cmp.Or(r.Peer, "-"))
 		}
@@ -52,6 +64,12 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 		g.add(row...)
 		if note != "" {
 			notes = append(notes, [2]string{p.noteMark(r), cmp.Or(r.Rail, "the other node's "+r.Peer) + ": " + note})
+		}
+		if len(r.LeftOut) > 0 {
+			notes = append(notes, [2]string{p.mark(checks.Info), fmt.Sprintf("%s: there was no time for: %s", r.Rail, strings.Join(r.LeftOut, ", "))})
+		}
+		if r.GPUNotMeasured != "" {
+			notes = append(notes, [2]string{p.mark(checks.Info), fmt.Sprintf("%s: in host memory, not in that of %s: %s", r.Rail, r.GPU, r.GPUNotMeasured)})
 		}
 	}
 	if len(g.rows) > 1 {
@@ -94,6 +112,9 @@ func (p *page) railLegend(rails []perftest.RailPair, results []*perftest.Result)
 	if slices.ContainsFunc(results, func(r *perftest.Result) bool { return r.Plan.Measure == perftest.Latency }) {
 		parts = append(parts, "latency: the median")
 	}
+	if slices.ContainsFunc(results, func(r *perftest.Result) bool { return r.Reference }) {
+		parts = append(parts, "host: in host memory, to compare with a GPU's")
+	}
 	by := map[perftest.Match][]string{}
 	for _, r := range rails {
 		by[r.By] = append(by[r.By], r.Rail)
@@ -135,8 +156,19 @@ func railColumns(results []*perftest.Result) []railColumn {
 	return out
 }
 
+// memoryOf is what a rail was measured in.
+func memoryOf(r perftest.RailPair) string {
+	if r.GPU == "" || r.GPUNotMeasured != "" || r.Why != "" {
+		return "host"
+	}
+	return r.GPU
+}
+
 func (c railColumn) head(bothWays bool) string {
 	text := string(c.op)
+	if c.reference {
+		text += " host"
+	}
 	switch {
 	case c.measure == perftest.Latency:
 		return text + " us"

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -22,6 +23,26 @@ type QoS struct {
 	Header
 	Network checks.NetworkProfile `json:"network"`
 	Ports   []QoSPort             `json:"ports"`
+	// Reason says why there is no port, where nobody could tell whether there is.
+	Reason string `json:"reason,omitempty"`
+}
+
+// noPorts is why the RDMA devices were not seen; empty: they were, or there is none.
+func noPorts(m *topo.Machine) string {
+	l := m.RDMA.Listed
+	if l.State == fact.Known || l.State == fact.Absent {
+		return ""
+	}
+	return fmt.Sprintf("RDMA devices: %s (%s)", strings.ReplaceAll(l.State.String(), "_", " "), cmp.Or(l.Reason, l.Source))
+}
+
+// sayNoPorts is the table of a document without ports.
+func (p *page) sayNoPorts(reason string) {
+	if reason != "" {
+		p.para("? ", reason)
+		return
+	}
+	p.line("No RDMA port was seen.")
 }
 
 // QoSPort is one way out of one RDMA port: its settings, and what becomes of
@@ -59,7 +80,7 @@ type QoSGID struct {
 
 // NewQoS puts the settings of a machine's RDMA ports into a document.
 func NewQoS(m *topo.Machine, n *checks.Node, version string) *QoS {
-	doc := &QoS{Header: NewHeader(KindQoS, m, version), Network: n.Network, Ports: []QoSPort{}}
+	doc := &QoS{Header: NewHeader(KindQoS, m, version), Network: n.Network, Ports: []QoSPort{}, Reason: noPorts(m)}
 	for _, s := range checks.EachLeg(n) {
 		p := QoSPort{Device: s.NIC.Name, Port: s.Port.Number, NetDev: s.Leg.NetDev, Transport: s.NIC.Transport,
 			MTUBytes: s.Port.ActiveMTU, Settings: *s.Leg}
@@ -108,7 +129,7 @@ func QoSTable(w io.Writer, doc *QoS, s Style) error {
 	p.para("", fmt.Sprintf("%s%s", doc.Network.Title, map[bool]string{true: " (assumed; --network names another)"}[doc.Network.Assumed]))
 	p.blank()
 	if len(doc.Ports) == 0 {
-		p.line("No RDMA port was seen.")
+		p.sayNoPorts(doc.Reason)
 	}
 	g := grid{head: []string{"NIC", "trust", "ToS", "of", "DSCP", "prio", "PFC", "ECN NP/RP", "CNP", "buffer", "DCBX", "MTU", "GID"}}
 	var gaps unseenList

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -112,5 +113,29 @@ func TestQoSDocument(t *testing.T) {
 	}
 	if ib := doc.Ports[3]; ib.Marks != nil || ib.GIDs != nil {
 		t.Errorf("InfiniBand: %+v", ib)
+	}
+}
+
+// That nobody could tell of devices is not that there are none.
+func TestNoPorts(t *testing.T) {
+	for _, tt := range []struct {
+		listed fact.Value[int]
+		text   string
+		reason string
+	}{
+		{fact.Of(0, "/sys/class/infiniband"), "No RDMA port was seen.", ""},
+		{fact.Missing[int](fact.Absent, "/sys/class/infiniband", "no such file or directory"), "No RDMA port was seen.", ""},
+		{fact.Missing[int](fact.NotCollected, "/sys/class/infiniband", "took too long"), "? RDMA devices: not collected (took too long)", "RDMA devices: not collected (took too long)"},
+		{fact.Missing[int](fact.Denied, "/sys/class/infiniband", ""), "? RDMA devices: denied (/sys/class/infiniband)", "RDMA devices: denied (/sys/class/infiniband)"},
+	} {
+		m := &topo.Machine{RDMA: rdma.Facts{Listed: tt.listed}}
+		settings, counters := newQoS(t, m), NewCounters(m, "1")
+		var first, second bytes.Buffer
+		if err := errors.Join(QoSTable(&first, settings, Style{}), CountersTable(&second, counters, Style{})); err != nil {
+			t.Fatal(err)
+		}
+		if settings.Reason != tt.reason || counters.Reason != tt.reason || !strings.Contains(first.String(), tt.text) || !strings.Contains(second.String(), tt.text) {
+			t.Errorf("%+v: %q, %q\n%s%s", tt.listed, settings.Reason, counters.Reason, &first, &second)
+		}
 	}
 }

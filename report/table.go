@@ -29,7 +29,7 @@ func CheckTable(w io.Writer, doc *Check, s Style) error {
 	p.ladders(doc)
 	if len(doc.Rails) > 0 {
 		p.blank()
-		p.line(p.paint(bold, "measured: each port with itself, which stays inside the NIC"))
+		p.line(p.paint(bold, "measured:"))
 		p.rails(doc.Rails, doc.Results)
 	}
 	open, waived := split(doc.Findings)

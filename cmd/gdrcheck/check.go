@@ -24,8 +24,7 @@ type checkOptions struct {
 	Skip    []string
 	Strict  bool
 	Record  string
-	Policy  string
-	Preset  string
+	Judging judging
 	Network string
 	Perf    nodePerf
 }
@@ -78,8 +77,7 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 	f.BoolVar(&opts.Strict, "strict", false, "count warnings as failures")
 	addVerboseFlag(cmd, &opts.Output)
 	f.StringVar(&opts.Record, "record", "", "also write what was read to `FILE`, for --from")
-	f.StringVar(&opts.Policy, "policy", "", "judge by the policy in `FILE`, see 'gdrcheck policy'")
-	f.StringVar(&opts.Preset, "preset", "", "take the machine for this platform (`NAME`, see 'gdrcheck list presets'; none: for no known one)")
+	addJudgingFlags(cmd, &opts.Judging)
 	addNetworkFlag(cmd, &opts.Network)
 	addNodePerfFlags(cmd, &opts.Perf)
 	must(cmd.RegisterFlagCompletionFunc("only", completeIDList))
@@ -88,22 +86,9 @@ func newCheckCommand(s *streams, runF func(context.Context, *checkOptions) error
 }
 
 func checkRun(ctx context.Context, opts *checkOptions) error {
-	choice := checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict, Preset: opts.Preset}
-	if err := choice.Validate(); err != nil {
-		if e, ok := errors.AsType[*checks.UnknownNameError](err); ok {
-			return usagef("no check or area is called %q; see 'gdrcheck list'%s", e.Name, similar(e.Name))
-		}
-		if e, ok := errors.AsType[*checks.UnknownPresetError](err); ok {
-			return usagef("no preset is called %q; see 'gdrcheck list presets'", e.Name)
-		}
+	choice := checks.Options{Only: opts.Only, Skip: opts.Skip, Strict: opts.Strict}
+	if err := opts.Judging.read(&choice); err != nil {
 		return err
-	}
-	if opts.Policy != "" {
-		policy, err := readPolicy(opts.Policy)
-		if err != nil {
-			return err
-		}
-		choice.Policy = policy
 	}
 	network, err := readNetwork(opts.Network)
 	if err != nil {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +32,7 @@ const (
 
 func addNodePerfFlags(cmd *cobra.Command, o *nodePerf) {
 	f := cmd.Flags()
-	f.BoolVar(&o.On, "perf", false, "also measure: a short loopback of each active RDMA port, alone and then all at the same time; it loads the ports, and probes as --probe does")
+	f.BoolVar(&o.On, "perf", false, "also measure: a short loopback of each active RDMA port, alone and then all at the same time, in the memory of its nearest GPU where that can be registered and nobody uses it, with host memory beside it; it loads ports and GPUs, and probes as --probe does")
 	f.DurationVar(&o.Budget, "perf-budget", defaultPerfBudget, "longest time for --perf")
 }
 
@@ -75,7 +77,7 @@ func (b *perfBackend) measureNode(ctx context.Context, s *streams, m *topo.Machi
 		bar: newGroupProgress(s), start: time.Now(),
 	}
 	defer t.bar.end()
-	if open := t.choose(ctx); len(open) > 0 {
+	if open := t.withGPUs(t.choose(ctx)); len(open) > 0 {
 		t.measure(ctx, open)
 	}
 	return t.what
@@ -86,7 +88,21 @@ var errBudget = errors.New("the time for --perf was over")
 // port is one that is measured; its pair is at index in what.Rails.
 type port struct {
 	local perftest.Local
+	host  bool // local is in a GPU's memory: host memory is measured beside it
 	index int
+}
+
+// lanes are what a port is measured in, by itself.
+func (p port) lanes() []lane {
+	if !p.host {
+		return []lane{{p.local, false}}
+	}
+	return []lane{{p.local, false}, {hostMemory(p.local), true}}
+}
+
+type lane struct {
+	local     perftest.Local
+	reference bool
 }
 
 // choose lists the ports that can be measured, and says why others cannot.
@@ -104,7 +120,7 @@ func (t *nodeTest) choose(ctx context.Context) []port {
 		if r.Why == "" {
 			l := perftest.NewLocal(r.Device)
 			l.Port, l.Place = r.Port, 2*len(ports)
-			ports = append(ports, port{l, len(t.what.Rails) - 1})
+			ports = append(ports, port{local: l, index: len(t.what.Rails) - 1})
 		}
 	}
 	if len(t.what.Rails) == 0 {
@@ -181,36 +197,67 @@ const (
 	shortestTest = 100 * time.Millisecond
 	longestTest  = time.Second
 	aroundTest   = 250 * time.Millisecond
+	aroundGPU    = 500 * time.Millisecond // two contexts on a GPU beside that
 	maxTogether  = 64
 )
 
-// plans are the bandwidth and the latency test of a node with so many ports.
-func (t *nodeTest) plans(ports int) (bandwidth, latency perftest.Plan) {
+// plans are the bandwidth and the latency test of a node with such ports.
+func (t *nodeTest) plans(ports []port) (bandwidth, latency perftest.Plan) {
 	const share, footprint = 8, 16 << 20
+	tests, around := time.Duration(1), aroundTest // all at the same time
+	onGPU := false
+	for _, p := range ports {
+		for _, l := range p.lanes() {
+			tests++
+			around += aroundTest
+			if perftest.OnGPU(l.local.Memory) {
+				around += aroundGPU
+				onGPU = true
+			}
+		}
+	}
+	if onGPU {
+		around += aroundGPU
+	}
 	left := t.Budget - time.Since(t.start)
-	d := min(max((left-left/share)/time.Duration(ports+1)-aroundTest, shortestTest), longestTest)
+	d := min(max((left-left/share-around)/tests, shortestTest), longestTest)
 	bandwidth, latency = perftest.NewPlan(perftest.Write, perftest.Bandwidth), perftest.NewPlan(perftest.Write, perftest.Latency)
 	bandwidth.DurationNs, bandwidth.MarginNs = int64(d), min(int64(perftest.DefaultMargin), int64(d)/4)
 	bandwidth.FootprintBytes, latency.FootprintBytes = footprint, footprint
 	latency.Messages, latency.DurationNs = 0, int64(min(d/4, longestTest/10))
 	bandwidth.Seed, latency.Seed = rand.Uint64(), rand.Uint64()
+	if onGPU { // host memory by the same operation: to compare
+		latency, _ = latency.ForGPU()
+	}
 	return bandwidth, latency
 }
 
 // measure runs each port by itself, and then all at the same time.
 func (t *nodeTest) measure(ctx context.Context, ports []port) {
-	bandwidth, latency := t.plans(len(ports))
+	bandwidth, latency := t.plans(ports)
 	// The last share of the time is for all at the same time.
 	alone, cancel := context.WithDeadlineCause(ctx, t.start.Add(t.Budget-t.Budget/time.Duration(len(ports)+1)), errBudget)
 	defer cancel()
-	for _, p := range ports {
-		for _, plan := range []perftest.Plan{bandwidth, latency} {
-			if t.what.Rails[p.index].Why == "" {
-				t.bar.begin(t.what.Rails[p.index].Rail, &plan, 1)
-				t.add(p, t.one(alone, p, plan, 0, nil))
+	// What matters most of all ports first: the time may not suffice for the rest.
+	for _, kind := range []struct {
+		plan      perftest.Plan
+		reference bool
+	}{{bandwidth, false}, {bandwidth, true}, {latency, false}, {latency, true}} {
+		for _, p := range ports {
+			for _, l := range p.lanes() {
+				if pair := &t.what.Rails[p.index]; pair.Why == "" && l.reference == kind.reference {
+					t.bar.begin(pair.Rail, &kind.plan, 1)
+					t.add(p, t.one(alone, p, l, kind.plan, 0, nil), leftOut(&kind.plan, l))
+				}
 			}
 		}
 	}
+	t.sort(ports)
+	t.together(ctx, ports, bandwidth, "")
+}
+
+// together runs a plan on all ports at the same time, where there are several.
+func (t *nodeTest) together(ctx context.Context, ports []port, plan perftest.Plan, note string) {
 	if len(ports) < 2 {
 		return
 	}
@@ -220,7 +267,7 @@ func (t *nodeTest) measure(ctx context.Context, ports []port) {
 		})
 		return
 	}
-	t.bar.begin("all ports", &bandwidth, len(ports))
+	t.bar.begin("all ports", &plan, len(ports))
 	gate := perftest.NewGate(len(ports))
 	outcomes := make([]outcome, len(ports))
 	var all sync.WaitGroup
@@ -228,13 +275,34 @@ func (t *nodeTest) measure(ctx context.Context, ports []port) {
 		pass := gate.Pass()
 		all.Go(func() {
 			defer pass.Leave()
-			outcomes[i] = t.one(ctx, p, bandwidth, len(ports), &member{pass, i})
+			outcomes[i] = t.one(ctx, p, lane{p.local, false}, plan, len(ports), &member{pass, i})
 		})
 	}
 	all.Wait()
 	for i, p := range ports {
-		t.add(p, outcomes[i])
+		t.add(p, outcomes[i].noted(note), "")
 	}
+}
+
+// leftOut names a test that a port can do without; empty: it is the first of all.
+func leftOut(p *perftest.Plan, l lane) string {
+	text := string(p.Measure)
+	switch {
+	case l.reference:
+		return text + " in host memory"
+	case p.Measure == perftest.Bandwidth:
+		return ""
+	}
+	return text
+}
+
+// sort has the results of each port side by side.
+func (t *nodeTest) sort(ports []port) {
+	at := map[string]int{}
+	for _, p := range ports {
+		at[t.what.Rails[p.index].Rail] = p.index
+	}
+	slices.SortStableFunc(t.what.Results, func(a, b *perftest.Result) int { return cmp.Compare(at[a.Rail], at[b.Rail]) })
 }
 
 // member is a test's place among those at the same time.
@@ -243,20 +311,21 @@ type member struct {
 	at   int
 }
 
-func (t *nodeTest) one(ctx context.Context, p port, plan perftest.Plan, together int, as *member) outcome {
+func (t *nodeTest) one(ctx context.Context, p port, in lane, plan perftest.Plan, together int, as *member) outcome {
 	if ctx.Err() != nil {
 		return outcome{nil, context.Cause(ctx)}
 	}
-	b := p.local
+	b := in.local
 	b.Place++ // the next CPU: two loops on one would take turns
 	first, at := t.backend.newEngine(), 0
 	if as != nil {
 		first, at = as.pass.Engine(first), as.at
 	}
 	l := loopback{backend: t.backend, limits: func(l perftest.Local) perftest.Limits { return limitsOf(t.graph, l) }}
-	r, err := l.run(ctx, plan, first, p.local, b, t.bar.member(at))
+	r, err := l.run(ctx, plan, first, in.local, b, t.bar.member(at))
 	if r != nil {
 		r.Rail, r.Peer, r.Together = t.what.Rails[p.index].Rail, t.what.Rails[p.index].Peer, together
+		r.Reference = in.reference
 	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -264,15 +333,21 @@ func (t *nodeTest) one(ctx context.Context, p port, plan perftest.Plan, together
 	return outcome{r, err}
 }
 
-// add keeps a result, or says why there is none.
-func (t *nodeTest) add(p port, o outcome) {
-	if o.err == nil {
+// add keeps a result, or says why there is none. canDo is what the port can do
+// without, where it is that for which there was no time.
+func (t *nodeTest) add(p port, o outcome, canDo string) {
+	pair := &t.what.Rails[p.index]
+	switch {
+	case o.err == nil:
 		t.what.Results = append(t.what.Results, o.result)
+		return
+	case errors.Is(o.err, errBudget) && canDo != "":
+		pair.LeftOut = append(pair.LeftOut, canDo)
 		return
 	}
 	why := perftest.WhyLost
 	if errors.Is(o.err, errBudget) {
 		why = perftest.WhyTime
 	}
-	t.what.Rails[p.index].Why, t.what.Rails[p.index].NotMeasured = why, o.err.Error()
+	pair.Why, pair.NotMeasured = why, o.err.Error()
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,6 +174,27 @@ func TestMeasureNodeBudget(t *testing.T) {
 				t.Errorf("exit code %d, %d ports", outcome.ExitCode, len(what.Rails))
 			}
 		})
+	}
+}
+
+// Where the time does not suffice for all, each port has its bandwidth first, and the
+// finding says what is missing.
+func TestMeasureNodeLeftOut(t *testing.T) {
+	var opened atomic.Int32
+	const ports = 3
+	before := func(ctx context.Context, call string) error {
+		// All but the bandwidths by itself and with others hang.
+		if call == "open" && opened.Add(1) == 2*ports+1 {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+	what, outcome := measureTest(t, nodeDouble(t, map[string]uint64{}, before), nodeMachine("mlx5_0", "mlx5_1", "mlx5_2"), nodePerf{Budget: 3 * time.Second})
+	if len(what.Results) != 2*ports {
+		t.Errorf("%d results, want each port's bandwidth, alone and with the others", len(what.Results))
+	}
+	if got := verdictOf(outcome, "perf-ports", "mlx5_2/1"); got != "info: measured with itself; there was no time for: latency" {
+		t.Error(got)
 	}
 }
 

@@ -49,6 +49,7 @@ func (s *scripted) qosAnswers(t *testing.T, tree *render.Tree) {
 			Apps:    fact.Of([]qos.App{{Selector: qos.ByDSCP, Protocol: 26, Priority: 3}, {Selector: qos.ByDSCP, Protocol: 48, Priority: 6}}, source),
 			Buffer:  fact.Of(qos.Buffer{Priority: [8]int{3: 1}, SizeBytes: [8]uint32{130944, 130944}, TotalBytes: 262016}, source),
 			MaxRate: fact.Of(qos.MaxRate{}, source),
+			PeerPFC: fact.Missing[qos.PFC](fact.Unsupported, source, "the driver left it out"),
 		}
 		s.say(t, fact.AskDCB, n.Name, source, d)
 		s.say(t, fact.AskEthtool, n.Name, "ethtool", qos.Ethtool{
@@ -74,6 +75,7 @@ func (s *scripted) qosAnswers(t *testing.T, tree *render.Tree) {
 	}
 	s.say(t, fact.AskEnviron, "self", "environment", qos.Environ{})
 	for _, d := range tree.RDMA {
+		s.say(t, fact.AskMST, d.PCI, "mstconfig", []qos.NVSetting{})
 		s.say(t, fact.AskDevlink, d.PCI, "devlink", qos.Devlink{
 			Versions: fact.Of([]qos.Version{{Name: "fw.psid", Kind: "fixed", Value: d.PSID}, {Name: "fw.version", Kind: "running", Value: d.Firmware}, {Name: "fw.version", Kind: "stored", Value: d.Firmware}}, "devlink:INFO_GET"),
 			Params:   fact.Of([]qos.Param{{Name: "enable_roce", Values: map[string]string{"driverinit": "true"}}}, "devlink:PARAM_GET"), EswitchMode: fact.Of("legacy", "devlink:ESWITCH_GET"),

@@ -32,23 +32,31 @@ type loopbackOptions struct {
 	PeerDevice string
 	PeerPort   int
 	PeerCPU    int
+	All        bool
+	Judging    judging
 }
 
 func newPerfLoopbackCommand(s *streams, runF func(context.Context, *loopbackOptions) error) *cobra.Command {
 	opts := &loopbackOptions{IO: s}
 	cmd := &cobra.Command{
-		Use:   "loopback --dev DEVICE [--peer-dev DEVICE]",
+		Use:   "loopback {--dev DEVICE [--peer-dev DEVICE] | --all}",
 		Short: "Measure between two ports of this node, or a port and itself",
 		Long: `loopback runs both ends on this node. From a port to itself the data stays inside the NIC:
 PCIe, memory and driver are measured, not cable and switch.`,
 		Example: `  gdrcheck perf loopback --dev mlx5_0
   gdrcheck perf loopback --dev mlx5_0 --peer-dev mlx5_1 --op write,read --bidirectional
   gdrcheck perf loopback --dev mlx5_0 --measure bandwidth --size 1K:8M -o json
-  gdrcheck perf loopback --dev mlx5_0 --mem cuda --peer-mem host --op write,read`,
+  gdrcheck perf loopback --dev mlx5_0 --mem cuda --peer-mem host --op write,read
+  gdrcheck perf loopback --all --mem auto`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.Plan.Local.Device == "" && opts.Plan.needsDevice() {
-				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband")
+			switch {
+			case opts.All:
+				if err := opts.validateAll(cmd); err != nil {
+					return err
+				}
+			case opts.Plan.Local.Device == "" && opts.Plan.needsDevice():
+				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband; --all measures every one")
 			}
 			if err := opts.Plan.validate(cmd); err != nil {
 				return err
@@ -61,9 +69,11 @@ PCIe, memory and driver are measured, not cable and switch.`,
 	}
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	addVerboseFlag(cmd, &opts.Output)
+	addJudgingFlags(cmd, &opts.Judging)
 	addPlanFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	f.StringVar(&opts.PeerDevice, "peer-dev", "", "the other end's RDMA `DEVICE` (default: the same)")
+	f.BoolVar(&opts.All, "all", false, "every active port with itself, one after another and then all at the same time")
 	f.IntVar(&opts.PeerCPU, "peer-cpu", -1, "`NUMBER` of the CPU that the other end measures on (-1: another one near its NIC)")
 	f.IntVar(&opts.PeerPort, "peer-port", 0, "the other end's port `NUMBER` (default: the same, or the first active one of --peer-dev)")
 	addMemoryFlags(cmd, &opts.Plan.PeerMemory, "peer-", "`KIND[,WAY]` of the other end's memory (default: as --mem and --gpu)")
@@ -73,6 +83,13 @@ PCIe, memory and driver are measured, not cable and switch.`,
 func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	by, err := perfChoice(&opts.Judging)
+	if err != nil {
+		return err
+	}
+	if opts.All {
+		return loopbackAllRun(ctx, opts, by)
+	}
 	a, b, err := opts.ends(ctx)
 	if err != nil {
 		return err
@@ -86,7 +103,7 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 		}
 		results = append(results, noted(r, p.Note))
 	}
-	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
+	return writePerf(ctx, opts.IO, &opts.Output, by, measured{Results: results}, at)
 }
 
 // ends are where both ends of a loopback measure.
@@ -135,7 +152,7 @@ func (l loopback) run(ctx context.Context, p perftest.Plan, first perftest.Engin
 		return r, err
 	}
 	r.Simulated = r.Simulated || l.backend.simulated
-	r.Limits = map[perftest.Side]perftest.Limits{perftest.Initiator: l.limits(a), perftest.Responder: l.limits(b)}
+	r.SetLimits(l.limits(a), l.limits(b))
 	r.Counters = map[perftest.Side]perftest.SideCounters{
 		perftest.Initiator: perftest.CompareCounters(beforeA, l.backend.counters(ctx, a)),
 		perftest.Responder: perftest.CompareCounters(beforeB, l.backend.counters(ctx, b)),
@@ -157,14 +174,21 @@ type measured struct {
 	Rails   []perftest.RailPair
 }
 
+// perfChoice is what the checks of measurements judge by.
+func perfChoice(j *judging) (checks.Options, error) {
+	o := checks.Options{Only: []string{string(checks.AreaPerf)}}
+	return o, j.read(&o)
+}
+
 // writePerf has the checks judge the results, writes the document and ends with
 // the exit code of its verdict.
-func writePerf(ctx context.Context, s *streams, o *outputs, what measured, at time.Time) error {
+func writePerf(ctx context.Context, s *streams, o *outputs, by checks.Options, what measured, at time.Time) error {
 	m, err := perf.machine(ctx)
 	if err != nil {
 		return err
 	}
-	outcome, err := checks.Run(m, checks.Options{Only: []string{string(checks.AreaPerf)}, Results: what.Results, Rails: what.Rails})
+	by.Results, by.Rails = what.Results, what.Rails
+	outcome, err := checks.Run(m, by)
 	if err != nil {
 		return err
 	}

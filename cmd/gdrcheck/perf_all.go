@@ -48,6 +48,10 @@ type allRun struct {
 func perfAllRun(ctx context.Context, opts *perfClientOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	by, err := perfChoice(&opts.Judging)
+	if err != nil {
+		return err
+	}
 	token, err := readToken(opts.IO, opts.TokenFile)
 	if err != nil {
 		return err
@@ -78,7 +82,7 @@ func perfAllRun(ctx context.Context, opts *perfClientOptions) error {
 		return unmeasured{run.lost}
 	}
 	group.Close() // before the rest: the server has others to serve
-	return writePerf(ctx, opts.IO, &opts.Output, measured{run.results, run.pairs}, at)
+	return writePerf(ctx, opts.IO, &opts.Output, by, measured{run.results, run.pairs}, at)
 }
 
 // prepare settles where each pair is measured, and what.
@@ -180,6 +184,14 @@ func (a *allRun) together(w way) {
 type outcome struct {
 	result *perftest.Result
 	err    error
+}
+
+// noted adds what is to be said of the result.
+func (o outcome) noted(note string) outcome {
+	if o.result != nil {
+		noted(o.result, note)
+	}
+	return o
 }
 
 // one runs one test of pair i on a session of the group.

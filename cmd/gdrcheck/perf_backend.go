@@ -25,14 +25,17 @@ import (
 // perfBackend is what moves data and tells of devices. Tests put a double here.
 type perfBackend struct {
 	newEngine func() perftest.Engine
-	// collect reads the machine: devices are looked for in it, and results
-	// judged against it. machine keeps it for a moment.
-	collect func(ctx context.Context) (*topo.Machine, error)
+	// collect reads the machine within a time: devices are looked for in it, and
+	// results judged against it. machine keeps it for a moment.
+	collect func(ctx context.Context, longest time.Duration) (*topo.Machine, error)
 	read    func(ctx context.Context, device string, port int, netdevs []string) []rdma.Counter
 	// subnets are the networks of each network interface.
 	subnets   func(ctx context.Context) map[string][]netip.Prefix
 	askNVML   func(ctx context.Context, args ...string) ([]fact.Record, error)
 	simulated bool
+	// patience is --idle: who waits longer for a test does so for what is read
+	// before it, on a node that is that slow.
+	patience time.Duration
 
 	mu   sync.Mutex
 	last *topo.Machine
@@ -45,8 +48,8 @@ var perf = &perfBackend{
 	askNVML: func(ctx context.Context, args ...string) ([]fact.Record, error) {
 		return (&worker.Client{}).Ask(ctx, fact.AskNVML, args...)
 	},
-	collect: func(ctx context.Context) (*topo.Machine, error) {
-		o := sourceOptions{Timeout: defaultTimeout}
+	collect: func(ctx context.Context, longest time.Duration) (*topo.Machine, error) {
+		o := sourceOptions{Timeout: longest}
 		m, _, err := o.machine(ctx, collect.Topology())
 		return m, err
 	},
@@ -79,7 +82,7 @@ func (b *perfBackend) machine(ctx context.Context) (*topo.Machine, error) {
 
 // refresh reads the machine anew. b.mu is held.
 func (b *perfBackend) refresh(ctx context.Context) (*topo.Machine, error) {
-	m, err := b.collect(ctx)
+	m, err := b.collect(ctx, max(b.patience, defaultTimeout))
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +123,9 @@ func limitsOf(g *topo.Graph, l perftest.Local) perftest.Limits {
 	}
 	for _, p := range d.RDMA.Ports {
 		if p.Number == l.Port {
-			out.PortBytesPerSec = p.Rate.V.BitsPerSec / 8
+			if rate, ok := p.Rate.Get(); ok {
+				out.PortBytesPerSec, out.PortSource = rate.BitsPerSec/8, perftest.PortSourceSysfs
+			}
 		}
 	}
 	return out

@@ -22,6 +22,7 @@ type perfClientOptions struct {
 	Reverse    bool
 	All        bool
 	Wait       time.Duration
+	Judging    judging
 }
 
 func newPerfClientCommand(s *streams, runF func(context.Context, *perfClientOptions) error) *cobra.Command {
@@ -71,6 +72,7 @@ the next one in order. The server needs no option for it.`,
 	}
 	addOutputFlag(cmd, &opts.Output, "table", "json")
 	addVerboseFlag(cmd, &opts.Output)
+	addJudgingFlags(cmd, &opts.Judging)
 	addPlanFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
 	f.StringVar(&opts.TokenFile, "token-file", "", "read the server's token from `FILE` (-: standard input)")
@@ -85,6 +87,10 @@ the next one in order. The server needs no option for it.`,
 func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	by, err := perfChoice(&opts.Judging)
+	if err != nil {
+		return err
+	}
 	token, err := readToken(opts.IO, opts.TokenFile)
 	if err != nil {
 		return err
@@ -109,7 +115,7 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 		results = append(results, noted(r, p.Note))
 	}
 	_ = s.Close() // before the rest: the server has others to serve
-	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
+	return writePerf(ctx, opts.IO, &opts.Output, by, measured{Results: results}, at)
 }
 
 func (o *perfClientOptions) measure(s *perftest.Session, p *perftest.Plan, l perftest.Local) (*perftest.Result, error) {

@@ -97,6 +97,7 @@ stays within its kernel, and touches no NIC: the table says which interface carr
 func addCompareFlags(cmd *cobra.Command, o *compareOptions) {
 	addOutputFlag(cmd, &o.Output, "table", "json")
 	addVerboseFlag(cmd, &o.Output)
+	addJudgingFlags(cmd, &o.Judging)
 	addPlanFlags(cmd, &o.Plan)
 	f := cmd.Flags()
 	f.IntVar(&o.Rounds, "rounds", compareRounds, "how often each route is measured; medians are compared")
@@ -151,6 +152,10 @@ func (o *compareOptions) start(cmd *cobra.Command, runF func(context.Context, *c
 func compareRun(ctx context.Context, o *compareOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	by, err := perfChoice(&o.Judging)
+	if err != nil {
+		return err
+	}
 	at := time.Now().UTC()
 	measure, end, err := o.connect(ctx)
 	if err != nil {
@@ -162,7 +167,7 @@ func compareRun(ctx context.Context, o *compareOptions) error {
 		return err
 	}
 	end() // before the rest: a server has others to serve
-	return writePerf(ctx, o.IO, &o.Output, measured{Results: results}, at)
+	return writePerf(ctx, o.IO, &o.Output, by, measured{Results: results}, at)
 }
 
 // compare measures every route in each round. One that failed is not tried again.

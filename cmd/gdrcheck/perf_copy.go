@@ -65,6 +65,10 @@ func copyRun(ctx context.Context, opts *copyOptions) error {
 	if opts.Plan.Memory.Memory == perftest.MemoryAuto && !perftest.OnGPU(l.Memory) {
 		return usagef("there is no GPU here whose memory could be copied; --mem host copies within the host's own")
 	}
+	by, err := perfChoice(&judging{})
+	if err != nil {
+		return err
+	}
 	at := time.Now().UTC()
 	var results []*perftest.Result
 	for _, p := range opts.Plan.Plans {
@@ -78,5 +82,5 @@ func copyRun(ctx context.Context, opts *copyOptions) error {
 			results = append(results, r)
 		}
 	}
-	return writePerf(ctx, opts.IO, &opts.Output, measured{Results: results}, at)
+	return writePerf(ctx, opts.IO, &opts.Output, by, measured{Results: results}, at)
 }

@@ -49,7 +49,11 @@ func (b *perfBackend) memory(ctx context.Context, l *perftest.Local, a perftest.
 }
 
 func chooseMemory(m *topo.Machine, l *perftest.Local, kind string, way perftest.Way, name string) error {
-	g := topo.New(m)
+	return chooseMemoryIn(topo.New(m), m, l, kind, way, name)
+}
+
+// chooseMemoryIn is chooseMemory where the machine's graph is at hand.
+func chooseMemoryIn(g *topo.Graph, m *topo.Machine, l *perftest.Local, kind string, way perftest.Way, name string) error {
 	d, err := chooseGPU(g, l.Device, kind, name)
 	switch {
 	case errors.Is(err, errNoGPU) && len(m.Problems) > 0:

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,7 +75,7 @@ func doubleBackend(dir string) *perfBackend {
 	}
 	return &perfBackend{
 		newEngine: func() perftest.Engine { return newDouble(dir) },
-		collect: func(context.Context) (*topo.Machine, error) {
+		collect: func(context.Context, time.Duration) (*topo.Machine, error) {
 			return &topo.Machine{Origin: "live", Simulated: true, CollectedAt: time.Now().UTC(), RDMA: rdma.Facts{Devices: devices}}, nil
 		},
 		read: func(context.Context, string, int, []string) []rdma.Counter {
@@ -154,11 +155,48 @@ func TestChooseDevice(t *testing.T) {
 	}
 }
 
+// Measurements are judged by the thresholds of preset and policy.
+func TestPerfThresholds(t *testing.T) {
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(policy, []byte("thresholds: {perf_latency_pass_ns: {write: 8000}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := perf
+	t.Cleanup(func() { perf = old })
+	perf = doubleBackend(t.TempDir())
+	for name, tt := range map[string]struct {
+		by   judging
+		want string
+	}{
+		"default": {judging{}, "FAIL  perf-latency"},
+		"Grace":   {judging{preset: "gb200"}, "WARN  perf-latency"},
+		"policy":  {judging{policy: policy}, "+ perf-latency"},
+	} {
+		by, err := perfChoice(&tt.by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		by.Only = []string{"perf-latency"}
+		end := perftest.Endpoint{Device: "mlx5_0", Port: 1}
+		r := &perftest.Result{
+			Plan: perftest.NewPlan(perftest.Write, perftest.Latency), Initiator: end, Responder: end,
+			Steps: []perftest.Step{{SizeBytes: 2, Latency: &perftest.LatencyDist{MeanNs: 8000, P99Ns: 9000}}},
+		}
+		s := quiet()
+		var o outputs
+		o.formats = []string{"table"}
+		err = writePerf(t.Context(), s, &o, by, measured{Results: []*perftest.Result{r}}, time.Now())
+		if got := fmt.Sprint(s.Out); err != nil || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %v, want %s\n%s", name, err, tt.want, got)
+		}
+	}
+}
+
 // A collection that was cut short is not kept for the next test.
 func TestMachineIsKept(t *testing.T) {
 	var collected int
 	problem := []topo.Problem{{Part: "rdma", Reason: "cut short"}}
-	b := &perfBackend{collect: func(context.Context) (*topo.Machine, error) {
+	b := &perfBackend{collect: func(context.Context, time.Duration) (*topo.Machine, error) {
 		collected++
 		return &topo.Machine{Problems: problem}, nil
 	}}

@@ -85,7 +85,7 @@ func addRunFlags(cmd *cobra.Command, p *planFlags) {
 	f.IntVar(&set.WarmUp, "warm-up", 0, "messages on each queue pair that are not counted (default 256 for bandwidth, 100 for latency)")
 	f.StringVar(&p.footprint, "footprint", "64M", "`BYTES` of memory that the messages walk through, so that caches do not flatter the figure")
 	f.BoolVar(&p.oneBuffer, "one-buffer", false, "all messages use one buffer, as in perftest")
-	f.DurationVar(&p.idle, "idle", perftest.DefaultIdle, "end a test on which nothing arrives for so long")
+	f.DurationVar(&p.idle, "idle", perftest.DefaultIdle, "end a test on which nothing arrives for so long; above 20s, this node may take as long to be read, too")
 	f.DurationVar(&p.interval, "interval", perftest.DefaultInterval, "of the series of a bandwidth")
 	f.IntVar(&l.CPU, "cpu", l.CPU, "`NUMBER` of the CPU that measures (-1: one near the NIC)")
 	f.IntVar(&l.NUMANode, "numa-node", l.NUMANode, "NUMA `NODE` of the buffers (-1: the NIC's)")
@@ -198,6 +198,7 @@ func deviceError(err error) error {
 func (p *planFlags) apply(cmd *cobra.Command, plan *perftest.Plan) {
 	set := p.set
 	plan.Transport, plan.RelaxedOrdering, plan.Seed = perftest.Transport(p.transport), !p.noRelaxed, rand.Uint64()
+	perf.patience = p.idle
 	plan.IdleNs, plan.IntervalNs = int64(p.idle), int64(p.interval)
 	plan.RecvDepth, plan.MTUBytes = set.RecvDepth, set.MTUBytes
 	plan.Events = set.Events

@@ -12,6 +12,7 @@ import (
 	validate "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/gdrcheck/gdrcheck/checks"
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 	"github.com/gdrcheck/gdrcheck/report"
@@ -61,6 +62,10 @@ func TestPerfSchema(t *testing.T) {
 		switch typ {
 		case reflect.TypeFor[checks.Finding]():
 			return &jsonschema.Schema{Ref: "#/$defs/finding"}
+		case reflect.TypeFor[pci.Address](): // it goes as text
+			return &jsonschema.Schema{Type: "string", Pattern: "^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]$"}
+		case reflect.TypeFor[checks.Rules]():
+			return &jsonschema.Schema{Ref: "#/$defs/rules"}
 		case reflect.TypeFor[checks.Verdict]():
 			return &jsonschema.Schema{Ref: "#/$defs/verdict"}
 		}
@@ -79,7 +84,7 @@ func TestPerfSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	defs := decodeObject(t, check)["$defs"].(map[string]any)
-	for _, name := range []string{"finding", "verdict", "check_id", "waiver"} {
+	for _, name := range []string{"finding", "verdict", "check_id", "waiver", "rules"} {
 		schema["$defs"].(map[string]any)[name] = defs[name]
 	}
 	schema["$id"] = "https://github.com/gdrcheck/gdrcheck/docs/schema/perf.schema.json"

@@ -86,7 +86,7 @@ func rdmaCountersRun(ctx context.Context, opts *rdmaCountersOptions) error {
 	if err != nil {
 		return err
 	}
-	doc := &report.Counters{Header: report.NewHeader(report.KindCounters, m, readBuildInfo().Version), Ports: []report.CounterPort{}}
+	doc := report.NewCounters(m, readBuildInfo().Version)
 	if opts.Watch > 0 {
 		return watchCounters(ctx, opts, m, doc)
 	}
@@ -132,6 +132,9 @@ func watchCounters(ctx context.Context, opts *rdmaCountersOptions, m *topo.Machi
 	if err != nil {
 		return err
 	}
+	reader := &remembering{w: opts.IO.Out}
+	streams := *opts.IO
+	streams.Out, opts.IO = reader, &streams
 	ports := watchedPorts(m)
 	opts.read(ctx, src, ports)
 	began := time.Now()
@@ -155,8 +158,8 @@ func watchCounters(ctx context.Context, opts *rdmaCountersOptions, m *topo.Machi
 			list, reason := qos.Changes(before[i].counters, p.counters)
 			doc.Ports = append(doc.Ports, counterPort(p, list, reason))
 		}
-		if err := opts.write(doc); err != nil {
-			return err
+		if err := opts.write(doc); err != nil || isBrokenPipe(reader.err) {
+			return err // nobody reads any more: "… | head -1"
 		}
 	}
 	return nil

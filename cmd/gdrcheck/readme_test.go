@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -41,5 +42,34 @@ func TestReadme(t *testing.T) {
 	}
 	if shown < 20 {
 		t.Errorf("README.md shows %d lines of output, want a report", shown)
+	}
+}
+
+// Every command line that README.md and docs/perf.md show is one that the program
+// takes.
+func TestShownCommands(t *testing.T) {
+	shown := 0
+	for _, file := range []string{"../../README.md", "../../docs/perf.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("gdrcheck ((?:check|topo|perf|rdma|explain|snapshot|policy|list)[^`#;\n]*)").FindAllStringSubmatch(string(text), -1) {
+			args := strings.Fields(strings.Split(m[1], ", ")[0])
+			cmd, rest, err := newRootCommand(quiet()).Find(args)
+			if err == nil {
+				err = cmd.ParseFlags(rest)
+			}
+			if err == nil && (cmd.Args != nil && !strings.Contains(m[1], "…")) {
+				err = cmd.Args(cmd, cmd.Flags().Args())
+			}
+			if err != nil {
+				t.Errorf("%s: gdrcheck %s: %v", file, m[1], err)
+			}
+			shown++
+		}
+	}
+	if shown < 25 {
+		t.Errorf("%d command lines were found", shown)
 	}
 }

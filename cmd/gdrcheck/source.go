@@ -27,6 +27,7 @@ type sourceOptions struct {
 	Timeout time.Duration
 	MST     bool // also ask mstconfig on a live machine
 	Module  bool // also read modules there
+	SMP     bool // also ask the neighbours of InfiniBand ports there
 	record  bool // remember what is read, for check --record
 	// Probe registers memory of idle GPUs with RDMA devices; Force, of all GPUs.
 	Probe, Force bool
@@ -61,6 +62,7 @@ func addNICFlags(cmd *cobra.Command, o *sourceOptions) {
 	f := cmd.Flags()
 	f.BoolVar(&o.MST, "mst", false, "also ask mstconfig, where it is installed, for the non-volatile settings of NVIDIA's NICs; takes a second a NIC")
 	f.BoolVar(&o.Module, "module", false, "also read the memory of the ports' modules, as ethtool -m does: reading clears alarms that they have latched")
+	f.BoolVar(&o.SMP, "neighbour", false, "also ask what InfiniBand ports are cabled to, as smpquery -D 0,1 does; wants root, and where an M_Key protects reading, the subnet manager logs a violation")
 }
 
 func (o *sourceOptions) validate(cmd *cobra.Command) error {
@@ -195,7 +197,7 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 		want.Probe = collect.ProbeIdle
 	}
 	if src.live {
-		want.NeedMST, want.NeedModules = o.MST, o.Module
+		want.NeedMST, want.NeedModules, want.NeedSMP = o.MST, o.Module, o.SMP
 	}
 	want.Origin, want.CollectedAt, want.Timeout = src.origin, src.collectedAt, o.Timeout
 	// A test double knows of GPUs that the PCI tree has not.

@@ -35,6 +35,7 @@ type Options struct {
 	NeedCounters bool            // counters of RDMA ports
 	NeedMST      bool            // mstconfig, which takes a second a NIC
 	NeedModules  bool            // what transceivers say of themselves; clears their latched alarms
+	NeedSMP      bool            // InfiniBand neighbours, by a packet to each
 	NeedLimits   bool            // this process's limits and capabilities
 	NeedSymbols  bool            // whether the kernel has a function; where it has no BTF, 100 ms
 	NeedNames    bool            // what ghw calls product and processor
@@ -51,7 +52,7 @@ type Options struct {
 
 // All is what a check needs: everything.
 func All() Options {
-	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedLog: true, NeedVerbs: true, NeedQoS: true, NeedModules: true, NeedMST: true}
+	return Options{NeedCUDA: true, NeedCounters: true, NeedLimits: true, NeedSymbols: true, NeedNames: true, NeedLog: true, NeedVerbs: true, NeedQoS: true, NeedModules: true, NeedMST: true, NeedSMP: true}
 }
 
 // Topology is what the topology command needs, in the time that it should take.
@@ -109,7 +110,7 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 		})
 		if opt.NeedQoS && rdmaErr == nil { // without RDMA there are no ports
 			m.QoS, qosErr = part(ctx, opt.lost, "qos", func() qos.Facts {
-				return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters, Modules: opt.NeedModules, MST: opt.NeedMST})
+				return qos.Collect(asking, s, &m.RDMA, m.PCI, qos.Options{Stats: opt.NeedCounters, Modules: opt.NeedModules, MST: opt.NeedMST, Neighbours: opt.NeedSMP})
 			})
 		}
 	})

@@ -138,7 +138,7 @@ func (r *redactor) json(question string, data json.RawMessage) (json.RawMessage,
 	switch question {
 	case AskEnviron:
 		v = jobValue("", v)
-	case AskLLDP:
+	case AskLLDP, AskSMP:
 		v = r.names(v)
 	}
 	var b bytes.Buffer

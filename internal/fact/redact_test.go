@@ -78,6 +78,8 @@ func identifying() *recording {
 			Data: json.RawMessage(`{"variables":{"NCCL_IB_HCA":"^mlx5_9:1","NCCL_TOPO_FILE":"/data/jane/topo.xml","NCCL_SECRET":"node17"},"files":{"~/.nccl.conf":"NCCL_IB_TC=96\n# Jane\nNCCL_IB_ADDR_RANGE=10.1.2.3/24\n"}}`)}}},
 			{Name: AskLLDP, Args: []string{"enxb83fd2abcdef"}, Records: []Record{{Subject: "enxb83fd2abcdef", State: Known,
 				Data: json.RawMessage(`{"system":{"value":"leaf3.acme.example"},"chassis":{"value":"b8:3f:d2:ab:cd:ef"},"port":{"value":"Ethernet12"},"port_text":{"value":"node17 rail 3"}}`)}}},
+			{Name: AskSMP, Args: []string{"mlx5_0/1"}, Records: []Record{{Subject: "mlx5_0/1", State: Known,
+				Data: json.RawMessage(`{"system":{"value":"MF0;acme-leaf3:MQM9700/U1"},"chassis":{"value":"b83f:d203:00ab:cdef"},"port":{"value":"7"}}`)}}},
 			{Name: AskNVML, Records: []Record{{Subject: "gpu0", State: Known,
 				Data: json.RawMessage(`{"uuid":{"value":"GPU-6E04217E-A221-98FB-1F57-CAC610CC6B7B"},"text":"\nb8:3f:d2:ab:cd:ef","bytes":18446744073709551615}`)}}}},
 	}
@@ -184,6 +186,10 @@ func TestRedactKeepsStructure(t *testing.T) {
 		case AskEnviron:
 			if said != `{"files":{"~/.nccl.conf":"NCCL_IB_TC=96\n"},"variables":{"NCCL_IB_HCA":"^mlx5_9:1"}}` {
 				t.Errorf("environment %s", said)
+			}
+		case AskSMP:
+			if !strings.Contains(said, `"port":{"value":"7"}`) || !strings.Contains(said, `"chassis":{"value":"02`) {
+				t.Errorf("InfiniBand neighbour %s", said)
 			}
 		case AskLLDP:
 			if !strings.Contains(said, `"port":{"value":"Ethernet12"}`) || a.Args[0] != a.Records[0].Subject || !strings.Contains(said, `"chassis":{"value":"02:`) {

@@ -50,6 +50,7 @@ const (
 	AskKernelLog    = "kmsg"     // args: none; Data: host.KernelLog for subject "system"
 	AskEnviron      = "environ"  // args: none; Data: qos.Environ for subject "self"
 	AskLLDP         = "lldp"     // args: network interfaces; Data: qos.Neighbour for each
+	AskSMP          = "smp"      // args: InfiniBand ports (mlx5_0/1); Data: qos.Neighbour for each
 	AskMST          = "mst"      // args: PCI addresses; Data: []qos.NVSetting for each
 	AskDCB          = "dcb"      // args: network interfaces; Data: qos.DCB for each
 	AskEthtool      = "ethtool"  // args: network interfaces; Data: qos.Ethtool for each
@@ -60,7 +61,7 @@ const (
 )
 
 // PerSubject are the questions whose subjects are their arguments.
-var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskGDRCopy, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink, AskLLDP, AskMST}
+var PerSubject = []string{AskFiles, AskRDMAMap, AskRegistration, AskGDRCopy, AskVerbs, AskSymbols, AskDCB, AskEthtool, AskStats, AskModules, AskDevlink, AskLLDP, AskSMP, AskMST}
 
 // Entry is one name in a directory.
 type Entry struct {

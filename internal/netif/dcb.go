@@ -47,53 +47,41 @@ func OpenDCB() (*DCB, error) {
 // before it is put.
 func (d *DCB) Get(ifName string, at func(string)) qos.DCB {
 	var out qos.DCB
-	ask := func(cmd uint8) ([]byte, error) {
+	ask := func(cmd uint8, decode func([]byte) error) error {
 		at("netlink DCB " + dcbNames[cmd])
-		return d.ask(cmd, ifName)
+		reply, err := d.ask(cmd, ifName)
+		if err != nil {
+			return err
+		}
+		return decode(reply)
 	}
-	reply, err := ask(dcbIEEEGet)
-	if err == nil {
-		err = decodeIEEE(reply, &out)
-	}
+	err := ask(dcbIEEEGet, func(b []byte) error { return decodeIEEE(b, &out) })
 	if err != nil {
-		out = unanswered(err)
+		qos.Fill(&out, fromError[qos.DCB](err, dcbSource(dcbIEEEGet)))
 		if fact.StateOf(err) == fact.Unsupported {
 			return out // no DCB at all
 		}
 	}
 	if out.DCBX.State == fact.Unsupported {
-		if reply, err = ask(dcbGDCBX); err == nil {
-			out.DCBX, err = decodeDCBX(reply)
-		}
+		err = ask(dcbGDCBX, func(b []byte) (err error) {
+			out.DCBX, err = decodeDCBX(b)
+			return err
+		})
 		if err != nil {
 			out.DCBX = fromError[qos.DCBX](err, dcbSource(dcbGDCBX))
 		}
 	}
-	mode, known := out.DCBX.Get()
-	switch {
-	case known && !mode.CEE:
-		out.CEEPFC = fact.Missing[qos.Priorities](fact.Absent, out.DCBX.Source, "DCBX is not CEE")
-		out.CEEPeerPFC = out.CEEPFC
-	case known:
-		if reply, err = ask(dcbCEEGet); err == nil {
-			err = decodeCEE(reply, &out)
+	cee := fact.As(out.DCBX, qos.Priorities(0))
+	if mode, known := out.DCBX.Get(); known && mode.CEE {
+		if err = ask(dcbCEEGet, func(b []byte) error { return decodeCEE(b, &out) }); err == nil {
+			return out
 		}
-		if err != nil {
-			out.CEEPFC = fromError[qos.Priorities](err, dcbSource(dcbCEEGet))
-			out.CEEPeerPFC = out.CEEPFC
-		}
-	default:
-		out.CEEPFC = fact.As(out.DCBX, qos.Priorities(0))
-		out.CEEPeerPFC = out.CEEPFC
+		cee = fromError[qos.Priorities](err, dcbSource(dcbCEEGet))
+	} else if known {
+		cee = fact.Missing[qos.Priorities](fact.Absent, out.DCBX.Source, "DCBX is not CEE")
 	}
+	out.CEEPFC, out.CEEPeerPFC = cee, cee
 	return out
-}
-
-// unanswered gives every setting the error's state.
-func unanswered(err error) qos.DCB {
-	var d qos.DCB
-	qos.Fill(&d, fromError[qos.DCB](err, dcbSource(dcbIEEEGet)))
-	return d
 }
 
 // ask puts one question and returns the attributes of the answer.
@@ -104,20 +92,17 @@ func (d *DCB) ask(cmd uint8, ifName string) ([]byte, error) {
 	}
 	// Without an acknowledgement: the answer is one, and errors come anyway.
 	req := netlink.Message{Header: netlink.Header{Type: unix.RTM_GETDCB, Flags: netlink.Request}, Data: data}
-	msgs, err := d.conn.Execute(req)
+	reply, err := only(d.conn.Execute(req))
 	if err != nil {
 		return nil, err
 	}
-	if len(msgs) != 1 {
-		return nil, fmt.Errorf("%d answers to one question", len(msgs))
-	}
-	return dcbReply(msgs[0], cmd)
+	return dcbReply(reply, cmd)
 }
 
 // dcbRequest is the body of a question: struct dcbmsg and the interface.
 func dcbRequest(cmd uint8, ifName string) ([]byte, error) {
-	if ifName == "" || len(ifName) >= unix.IFNAMSIZ || strings.ContainsRune(ifName, 0) {
-		return nil, fmt.Errorf("%q is no name of an interface: %w", ifName, unix.ENODEV)
+	if err := checkName(ifName); err != nil {
+		return nil, err
 	}
 	ae := netlink.NewAttributeEncoder()
 	ae.String(dcbAttrIfName, ifName)
@@ -146,14 +131,7 @@ var errTwice = errors.New("unreadable answer: an attribute is there twice")
 // Attributes that it does not know are left alone: newer kernels have more.
 func decodeIEEE(attrs []byte, out *qos.DCB) error {
 	source := dcbSource(dcbIEEEGet)
-	d := qos.DCB{
-		DCBX: leftOut[qos.DCBX](source, "DCBX mode"), PFC: leftOut[qos.PFC](source, "PFC"),
-		ETS: leftOut[qos.ETS](source, "ETS"), Apps: leftOut[[]qos.App](source, "app table"),
-		Trust: leftOut[qos.Trust](source, "trust table"), Buffer: leftOut[qos.Buffer](source, "buffers"),
-		MaxRate: leftOut[qos.MaxRate](source, "rate limits"),
-		PeerPFC: leftOut[qos.PFC](source, "PFC of the peer"), PeerETS: leftOut[qos.ETS](source, "ETS of the peer"),
-		PeerApps: leftOut[[]qos.App](source, "app table of the peer"),
-	}
+	var d qos.DCB
 	found := false
 	err := attributes(attrs, func(ad *netlink.AttributeDecoder) error {
 		switch ad.Type() {
@@ -174,6 +152,7 @@ func decodeIEEE(attrs []byte, out *qos.DCB) error {
 	if !found {
 		return errors.New("unreadable answer: no IEEE attribute")
 	}
+	leftOut(&d, source)
 	*out = d
 	return nil
 }
@@ -219,7 +198,7 @@ func structure[T any](b []byte, source string, parse func([]byte) (T, error)) fa
 }
 
 func decodeDCBX(attrs []byte) (fact.Value[qos.DCBX], error) {
-	v := leftOut[qos.DCBX](dcbSource(dcbGDCBX), "DCBX mode")
+	v := fact.Missing[qos.DCBX](fact.Unsupported, dcbSource(dcbGDCBX), notInAnswer)
 	err := attributes(attrs, func(ad *netlink.AttributeDecoder) error {
 		if ad.Type() == dcbAttrDCBX {
 			v = fact.Of(dcbxMode(ad.Uint8()), dcbSource(dcbGDCBX))
@@ -236,7 +215,8 @@ func dcbxMode(b uint8) qos.DCBX {
 // decodeCEE fills in the priorities that CEE made lossless.
 func decodeCEE(attrs []byte, d *qos.DCB) error {
 	source := dcbSource(dcbCEEGet)
-	own, peer := leftOut[qos.Priorities](source, "PFC"), leftOut[qos.Priorities](source, "PFC of the peer")
+	own := fact.Missing[qos.Priorities](fact.Unsupported, source, notInAnswer)
+	peer := own
 	err := attributes(attrs, func(ad *netlink.AttributeDecoder) error {
 		if ad.Type() != dcbAttrCEE {
 			return nil

@@ -53,21 +53,14 @@ func (e *Ethtool) Get(ifName string, at func(string), part func(any)) qos.Ethtoo
 		flags  uint32
 		source string
 		decode func([]byte, *qos.Ethtool) error
-		fill   func(error, string)
+		fail   func(why fact.Value[bool])
 	}{
-		{unix.ETHTOOL_MSG_LINKSTATE_GET, 0, srcLinkState, decodeLinkState, func(err error, source string) {
-			l := &out.Link
-			l.Up, l.DownReason, l.Downs = fromError[bool](err, source), fromError[string](err, source), fromError[uint64](err, source)
+		{unix.ETHTOOL_MSG_LINKSTATE_GET, 0, srcLinkState, decodeLinkState, func(why fact.Value[bool]) {
+			out.Link.Up, out.Link.DownReason, out.Link.Downs = why, fact.As(why, ""), fact.As(why, uint64(0))
 		}},
-		{unix.ETHTOOL_MSG_LINKMODES_GET, 0, srcLinkModes, decodeLinkModes, func(err error, source string) {
-			qos.Fill(&out.Link, fromError[bool](err, source))
-		}},
-		{unix.ETHTOOL_MSG_FEC_GET, unix.ETHTOOL_FLAG_STATS, srcFEC, decodeFEC, func(err error, source string) {
-			qos.Fill(&out.FEC, fromError[bool](err, source))
-		}},
-		{unix.ETHTOOL_MSG_PAUSE_GET, unix.ETHTOOL_FLAG_STATS, srcPause, decodePause, func(err error, source string) {
-			qos.Fill(&out.Pause, fromError[bool](err, source))
-		}},
+		{unix.ETHTOOL_MSG_LINKMODES_GET, 0, srcLinkModes, decodeLinkModes, func(why fact.Value[bool]) { qos.Fill(&out.Link, why) }},
+		{unix.ETHTOOL_MSG_FEC_GET, unix.ETHTOOL_FLAG_STATS, srcFEC, decodeFEC, func(why fact.Value[bool]) { qos.Fill(&out.FEC, why) }},
+		{unix.ETHTOOL_MSG_PAUSE_GET, unix.ETHTOOL_FLAG_STATS, srcPause, decodePause, func(why fact.Value[bool]) { qos.Fill(&out.Pause, why) }},
 	} {
 		at(q.source)
 		reply, err := e.about(q.cmd, ifName, q.flags, nil)
@@ -75,7 +68,7 @@ func (e *Ethtool) Get(ifName string, at func(string), part func(any)) qos.Ethtoo
 			err = q.decode(reply, &out)
 		}
 		if err != nil {
-			q.fill(err, q.source)
+			q.fail(fromError[bool](err, q.source))
 		}
 		part(out)
 	}
@@ -86,8 +79,8 @@ func (e *Ethtool) Get(ifName string, at func(string), part func(any)) qos.Ethtoo
 // question and of every answer.
 func (e *Ethtool) about(cmd uint8, ifName string, flags uint32, more func(*netlink.AttributeEncoder)) ([]byte, error) {
 	const header = 1 // ETHTOOL_A_*_HEADER
-	if ifName == "" || len(ifName) >= unix.IFNAMSIZ || strings.ContainsRune(ifName, 0) {
-		return nil, fmt.Errorf("%q is no name of an interface: %w", ifName, unix.ENODEV)
+	if err := checkName(ifName); err != nil {
+		return nil, err
 	}
 	return e.one(cmd, func(ae *netlink.AttributeEncoder) {
 		ae.Nested(header, func(ae *netlink.AttributeEncoder) error {
@@ -104,11 +97,7 @@ func (e *Ethtool) about(cmd uint8, ifName string, flags uint32, more func(*netli
 }
 
 func decodeLinkState(b []byte, out *qos.Ethtool) error {
-	l := qos.Link{
-		Up:         leftOut[bool](srcLinkState, "link state"),
-		DownReason: fact.Missing[string](fact.Absent, srcLinkState, "the driver gives none"),
-		Downs:      leftOut[uint64](srcLinkState, "count"),
-	}
+	l := qos.Link{DownReason: fact.Missing[string](fact.Absent, srcLinkState, "the driver gives none")}
 	var state, sub *uint8
 	err := attributes(b, func(ad *netlink.AttributeDecoder) error {
 		switch ad.Type() {
@@ -129,15 +118,15 @@ func decodeLinkState(b []byte, out *qos.Ethtool) error {
 	if state != nil {
 		l.DownReason = fact.Of(downReason(*state, sub), srcLinkState)
 	}
+	leftOut(&l, srcLinkState)
 	out.Link.Up, out.Link.DownReason, out.Link.Downs = l.Up, l.DownReason, l.Downs
 	return nil
 }
 
 func decodeLinkModes(b []byte, out *qos.Ethtool) error {
 	l := qos.Link{
-		SpeedMbps: leftOut[int](srcLinkModes, "speed"), Lanes: leftOut[int](srcLinkModes, "lanes"),
-		FullDuplex: leftOut[bool](srcLinkModes, "duplex"), Autoneg: leftOut[bool](srcLinkModes, "autonegotiation"),
-		Modes: leftOut[[]qos.Mode](srcLinkModes, "link modes"), PeerModes: fact.Missing[[]qos.Mode](fact.Absent, srcLinkModes, "the link partner offered none"),
+		Up: out.Link.Up, DownReason: out.Link.DownReason, Downs: out.Link.Downs,
+		PeerModes: fact.Missing[[]qos.Mode](fact.Absent, srcLinkModes, "the link partner offered none"),
 	}
 	err := attributes(b, func(ad *netlink.AttributeDecoder) error {
 		switch ad.Type() {
@@ -159,7 +148,7 @@ func decodeLinkModes(b []byte, out *qos.Ethtool) error {
 	if err != nil {
 		return err
 	}
-	l.Up, l.DownReason, l.Downs = out.Link.Up, out.Link.DownReason, out.Link.Downs
+	leftOut(&l, srcLinkModes)
 	out.Link = l
 	return nil
 }
@@ -228,11 +217,7 @@ const (
 var fecNames = map[uint32]string{49: "None", 50: "RS", 51: "BASER", 74: "LLRS"}
 
 func decodeFEC(b []byte, out *qos.Ethtool) error {
-	f := qos.FEC{
-		Configured: leftOut[[]string](srcFEC, "FEC modes"),
-		Active:     fact.Missing[string](fact.Absent, srcFEC, "none is active: no link"),
-		Corrected:  leftOut[uint64](srcFEC, "counts"), Uncorrectable: leftOut[uint64](srcFEC, "counts"), CorrectedBits: leftOut[uint64](srcFEC, "counts"),
-	}
+	f := qos.FEC{Active: fact.Missing[string](fact.Absent, srcFEC, "none is active: no link")}
 	auto := false
 	err := attributes(b, func(ad *netlink.AttributeDecoder) error {
 		switch ad.Type() {
@@ -261,6 +246,7 @@ func decodeFEC(b []byte, out *qos.Ethtool) error {
 	if auto && f.Configured.State == fact.Known {
 		f.Configured.V = append(f.Configured.V, "Auto")
 	}
+	leftOut(&f, srcFEC)
 	out.FEC = f
 	return nil
 }
@@ -295,10 +281,7 @@ func decodeFECStats(b []byte, f *qos.FEC) error {
 }
 
 func decodePause(b []byte, out *qos.Ethtool) error {
-	p := qos.Pause{
-		Autoneg: leftOut[bool](srcPause, "setting"), RX: leftOut[bool](srcPause, "setting"), TX: leftOut[bool](srcPause, "setting"),
-		Received: leftOut[uint64](srcPause, "counts"), Sent: leftOut[uint64](srcPause, "counts"),
-	}
+	var p qos.Pause
 	err := attributes(b, func(ad *netlink.AttributeDecoder) error {
 		switch ad.Type() {
 		case unix.ETHTOOL_A_PAUSE_AUTONEG:
@@ -320,8 +303,10 @@ func decodePause(b []byte, out *qos.Ethtool) error {
 		}
 		return nil
 	})
-	if err == nil {
-		out.Pause = p
+	if err != nil {
+		return err
 	}
-	return err
+	leftOut(&p, srcPause)
+	out.Pause = p
+	return nil
 }

@@ -62,12 +62,5 @@ func (f *family) ask(cmd uint8, flags netlink.HeaderFlags, attrs func(*netlink.A
 
 // one is ask for a question with one answer.
 func (f *family) one(cmd uint8, attrs func(*netlink.AttributeEncoder)) ([]byte, error) {
-	list, err := f.ask(cmd, 0, attrs)
-	if err == nil && len(list) != 1 {
-		err = fmt.Errorf("%d answers to one question", len(list))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return list[0], nil
+	return only(f.ask(cmd, 0, attrs))
 }

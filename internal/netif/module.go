@@ -49,7 +49,8 @@ func (e *Ethtool) Module(ifName string, at func(string)) qos.Module {
 
 func (e *Ethtool) modulePower(ifName string) (policy, mode fact.Value[string]) {
 	reply, err := e.about(unix.ETHTOOL_MSG_MODULE_GET, ifName, 0, nil)
-	policy, mode = leftOut[string](srcModule, "power policy"), leftOut[string](srcModule, "power mode")
+	policy = fact.Missing[string](fact.Unsupported, srcModule, notInAnswer)
+	mode = policy
 	if err == nil {
 		err = attributes(reply, func(ad *netlink.AttributeDecoder) error {
 			switch ad.Type() {

@@ -1,15 +1,18 @@
 // Package netif asks the kernel about network interfaces: DCB over route
-// netlink, ethtool and devlink over generic netlink, statistics by ioctl. Only
-// a worker does, since drivers answer under a lock that a broken one may hold.
+// netlink, ethtool and devlink over generic netlink, statistics by ioctl; and
+// over MADs what InfiniBand ports are cabled to. Only a worker does, since drivers answer under a lock that a broken one may hold.
 package netif
 
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
 // fromError is fact.FromError with what the kernel answered in words of ours:
@@ -27,10 +30,32 @@ func fromError[T any](err error, source string) fact.Value[T] {
 	return v
 }
 
-// leftOut is the state of an attribute that an answer lacks: the driver cannot
-// tell, or its firmware did not answer it. It never means off.
-func leftOut[T any](source, what string) fact.Value[T] {
-	return fact.Missing[T](fact.Unsupported, source, "the driver's answer has no "+what)
+// notInAnswer: the driver cannot tell, or its firmware did not answer it. It
+// never means off.
+const notInAnswer = "not in the driver's answer"
+
+// leftOut gives whatever an answer did not set its state.
+func leftOut[T any](into *T, source string) {
+	qos.Fill(into, fact.Missing[T](fact.Unsupported, source, notInAnswer))
+}
+
+// only is the answer to a question that has one.
+func only[T any](list []T, err error) (T, error) {
+	if err == nil && len(list) != 1 {
+		err = fmt.Errorf("%d answers to one question", len(list))
+	}
+	if err != nil {
+		return *new(T), err
+	}
+	return list[0], nil
+}
+
+// checkName keeps from the kernel what cannot be an interface's name.
+func checkName(ifName string) error {
+	if ifName == "" || len(ifName) >= unix.IFNAMSIZ || strings.ContainsRune(ifName, 0) {
+		return fmt.Errorf("%q is no name of an interface: %w", ifName, unix.ENODEV)
+	}
+	return nil
 }
 
 // attributes walks a list of netlink attributes; each may stop the walk with an

@@ -38,6 +38,9 @@ type Engine struct {
 	// Corrupt spoils one byte of what this end sends.
 	Corrupt bool
 
+	// Reports are the events that it tells of.
+	Reports []perftest.AsyncEvent
+
 	Closed atomic.Int32 // how often Close was called
 
 	mu     sync.Mutex
@@ -242,6 +245,9 @@ func (e *Engine) Verify(ctx context.Context, size int, _ perftest.Outcome) (*per
 	}
 	return d, nil
 }
+
+// Events implements perftest.Engine.
+func (e *Engine) Events(context.Context) perftest.Reported { return perftest.Reported{Events: e.Reports} }
 
 // Close implements perftest.Engine.
 func (e *Engine) Close() error {

@@ -53,6 +53,15 @@ func askModules(s *session, netdevs []string) {
 	})
 }
 
+// askSMP asks InfiniBand ports for what is at the other end of their cables.
+func askSMP(s *session, ports []string) {
+	for _, name := range ports {
+		s.subject(name, func() fact.Record {
+			return toRecord(fact.Of(netif.Neighbour(name, s.at), "smp"))
+		})
+	}
+}
+
 // askStats asks for the statistics of network interfaces (ethtool -S).
 func askStats(s *session, netdevs []string) {
 	for _, name := range netdevs {

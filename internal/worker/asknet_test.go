@@ -92,6 +92,39 @@ esac
 	check(t, ask(t, fact.AskMST, "0000:3b:00.0"), []outcome{{"0000:3b:00.0", fact.Absent, "mstconfig is not installed"}})
 }
 
+// Programs of somebody else's may do anything: each way costs its own answer and
+// no more than its time. What they print is cut short in a reason, as it is in a
+// terminal's line.
+func TestHostileTools(t *testing.T) {
+	const flood = "head -c 1G /dev/zero"
+	for name, tt := range map[string]struct {
+		script, reason string
+		state          fact.State
+	}{
+		"hangs":                        {"sleep 100", "no answer within 3s", fact.Failed},
+		"hangs with its output closed": {"exec >&- 2>&-; sleep 100", "no answer within 3s", fact.Failed},
+		"leaves a child with the pipe": {"sleep 100 & exit 0", "WaitDelay expired", fact.Failed},
+		"floods":                       {flood, "printed more than 8 MiB", fact.Failed},
+		"floods stderr":                {flood + " >&2", "printed more than 8 MiB", fact.Failed},
+		"floods and fails":             {flood + "; exit 7", "printed more than 8 MiB", fact.Failed},
+		"garbage":                      {"head -c 100000 /dev/urandom", "unreadable", fact.Failed},
+		"nothing":                      {"exit 0", "unreadable", fact.Failed},
+		"complains at length":          {"head -c 5M /dev/zero | tr '\\0' x >&2; echo no >&2; exit 1", "xxxno", fact.Failed},
+		"ends by a signal":             {"kill -SEGV $$", "signal: segmentation fault", fact.Failed},
+		"a terminal's commands":        {`printf '\033[2J\007denied\n\nby nobody\n' >&2; exit 1`, "[2J denied; by nobody", fact.Failed},
+	} {
+		for tool, question := range map[string]struct{ ask, subject string }{"lldpcli": {fact.AskLLDP, "ens3"}, "mstconfig": {fact.AskMST, "0000:3b:00.0"}} {
+			tools(t, map[string]string{tool: tt.script})
+			within(t, 10*time.Second, func() {
+				recs := ask(t, question.ask, question.subject)
+				if len(recs) != 1 || recs[0].State != tt.state || !strings.Contains(recs[0].Reason, tt.reason) || len(recs[0].Reason) > 1000 {
+					t.Errorf("%s %s: %+v", tool, name, recs)
+				}
+			})
+		}
+	}
+}
+
 // The environment is read for what is listed, and home for files of the user's,
 // which are named without it.
 func TestAskEnviron(t *testing.T) {

@@ -49,6 +49,7 @@ var asks = map[string]func(*session, []string){
 	fact.AskKernelLog:    askKernelLog,
 	fact.AskEnviron:      askEnviron,
 	fact.AskLLDP:         askLLDP,
+	fact.AskSMP:          askSMP,
 	fact.AskMST:          askMST,
 	fact.AskDCB:          askDCB,
 	fact.AskEthtool:      askEthtool,

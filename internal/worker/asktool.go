@@ -26,15 +26,20 @@ func runTool(name string, args ...string) ([]byte, fact.Record) {
 	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+	// What floods is stopped: the worker has to hold it all.
+	stdout, stderr := bounded{cancel: cancel}, bounded{cancel: cancel}
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = time.Second // for children of its that hold the pipe open
-	out, err := cmd.Output()
+	err = cmd.Run()
+	out := stdout.b.Bytes()
+	if stdout.full || stderr.full {
+		return nil, fact.Record{State: fact.Failed, Source: name, Reason: fmt.Sprintf("printed more than %d MiB", maxToolBytes>>20)}
+	}
 	if err == nil {
 		return out, known
 	}
-	r := fact.Record{State: fact.Failed, Source: name, Reason: oneLine(strings.TrimSpace(stderr.String()))}
-	switch said := stderr.String(); {
+	r := fact.Record{State: fact.Failed, Source: name, Reason: lastWords(stderr.b.Bytes())}
+	switch said := stderr.b.String(); {
 	case ctx.Err() != nil:
 		r.Reason = fmt.Sprintf("no answer within %s", toolTimeout)
 	case strings.Contains(said, "ermission denied"), strings.Contains(said, "not permitted"):
@@ -45,6 +50,24 @@ func runTool(name string, args ...string) ([]byte, fact.Record) {
 		r.Reason = err.Error()
 	}
 	return out, r
+}
+
+// maxToolBytes is far above what a node with many NICs makes lldpcli print.
+const maxToolBytes = 8 << 20
+
+// bounded keeps what is written to it, and ends the writer when that is too much.
+type bounded struct {
+	b      bytes.Buffer
+	full   bool
+	cancel context.CancelFunc
+}
+
+func (w *bounded) Write(p []byte) (int, error) {
+	if w.full = w.full || w.b.Len()+len(p) > maxToolBytes; w.full {
+		w.cancel()
+		return len(p), nil
+	}
+	return w.b.Write(p)
 }
 
 // askLLDP asks lldpd, where it runs, for the neighbours of network interfaces.
@@ -87,7 +110,7 @@ func askMST(s *session, functions []string) {
 			if r.State != fact.Known {
 				// Of a device that is not its own it says so on stdout.
 				if r.Reason == "" || strings.HasPrefix(r.Reason, "exit status") {
-					r.Reason = oneLine(lastLine(out))
+					r.Reason = lastWords(lastLine(out))
 				}
 				return r
 			}
@@ -100,7 +123,16 @@ func askMST(s *session, functions []string) {
 	}
 }
 
-func lastLine(b []byte) string {
-	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
-	return string(lines[len(lines)-1])
+func lastLine(b []byte) []byte {
+	b = bytes.TrimSpace(b)
+	return b[bytes.LastIndexByte(b, '\n')+1:]
+}
+
+// lastWords is the end of what a program said, on one line.
+func lastWords(b []byte) string {
+	const enough = 500
+	if len(b) > enough {
+		b = b[len(b)-enough:]
+	}
+	return oneLine(string(b))
 }

@@ -19,7 +19,7 @@ import (
 const askPerf = "perf"
 
 type perfCommand struct {
-	Do    string             `json:"do"` // open, connect, prepare, run, verify
+	Do    string             `json:"do"` // open, connect, prepare, run, verify, events
 	Plan  *perftest.Plan     `json:"plan,omitempty"`
 	Local *perftest.Local    `json:"local,omitempty"`
 	Side  perftest.Side      `json:"side,omitempty"`
@@ -33,6 +33,8 @@ type perfReply struct {
 	Endpoint *perftest.Endpoint  `json:"endpoint,omitempty"`
 	Outcome  *perftest.Outcome   `json:"outcome,omitempty"`
 	Data     *perftest.DataCheck `json:"data,omitempty"`
+	// What was reported since the reply before.
+	perftest.Reported
 	// Completed is sent while a run is under way.
 	Completed *uint64 `json:"completed,omitempty"`
 	// At is the call of a GPU's library that takes so long.
@@ -46,6 +48,7 @@ type perfReply struct {
 const (
 	openLimit     = 60 * time.Second  // bringing a device up, registering gigabytes
 	memoryLimit   = 120 * time.Second // filling and comparing gigabytes
+	eventsLimit   = 200 * time.Millisecond
 	progressEvery = 200 * time.Millisecond
 	runGrace      = 10 * time.Second // beyond the plan's idle limit, with which a run ends itself
 )
@@ -57,6 +60,8 @@ type Perf struct {
 	p     *process
 	plan  perftest.Plan
 	limit time.Duration // of Open; 0: openLimit
+
+	reported perftest.Reported
 }
 
 var _ perftest.Engine = (*Perf)(nil)
@@ -139,6 +144,14 @@ func (e *Perf) Verify(ctx context.Context, size int, peer perftest.Outcome) (*pe
 	return r.Data, err
 }
 
+// Events implements perftest.Engine.
+func (e *Perf) Events(ctx context.Context) perftest.Reported {
+	if e.p != nil { // one that hangs, or is gone, has told what it could
+		_, _ = e.do(ctx, perfCommand{Do: "events"}, eventsLimit, nil)
+	}
+	return e.reported
+}
+
 // Close implements perftest.Engine.
 func (e *Perf) Close() error {
 	if e.p != nil {
@@ -174,6 +187,7 @@ func (e *Perf) do(ctx context.Context, c perfCommand, limit time.Duration, tell 
 		if err := e.p.nextInto(ctx, deadline, &r); err != nil {
 			return perfReply{}, e.lost(ctx, at, limit, err)
 		}
+		e.reported.Join(r.Reported)
 		at = cmp.Or(r.At, c.Do)
 		switch {
 		case r.Failure != nil:

@@ -20,7 +20,11 @@ func provider(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "provider.so")
 	const dir = "../../rdma/verbs/testdata/"
-	cmd := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-o", out, dir+"provider.c", "-Wl,--version-script="+dir+"provider.map")
+	parts, err := filepath.Glob(dir + "provider*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "cc", append([]string{"-shared", "-fPIC", "-o", out, "-Wl,--version-script=" + dir + "provider.map"}, parts...)...)
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, b)
 	}
@@ -114,6 +118,43 @@ func TestPerfRunCancelled(t *testing.T) {
 		}
 		e.Close()
 	})
+}
+
+// What the device reports during a run reaches the caller, that of a run that does
+// not come back, too.
+func TestPerfEvents(t *testing.T) {
+	t.Setenv(VerbsLibraryEnv, provider(t))
+	for fault, comesBack := range map[string]bool{
+		"event:20:18": true,  // IBV_EVENT_GID_CHANGE
+		"event:20:8":  false, // IBV_EVENT_DEVICE_FATAL
+	} {
+		t.Setenv("GDR_STUB_FAULT", fault)
+		e := &Perf{}
+		self, err := perfOpen(t.Context(), e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		self.Bytes *= 2
+		if err := e.Connect(t.Context(), self); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Prepare(t.Context(), perftest.DefaultBandwidthSize); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if comesBack {
+			ctx = t.Context()
+		}
+		_, err = e.Run(ctx, perftest.DefaultBandwidthSize, nil)
+		cancel()
+		if (err == nil) != comesBack {
+			t.Errorf("%s: %v", fault, err)
+		}
+		if r := e.Events(t.Context()); len(r.Events) != 1 || r.Events[0].SizeBytes != perftest.DefaultBandwidthSize || r.MoreEvents != 0 {
+			t.Errorf("%s: reported %+v", fault, r)
+		}
+		e.Close()
+	}
 }
 
 func TestParseCPUList(t *testing.T) {

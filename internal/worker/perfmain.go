@@ -51,6 +51,9 @@ func perfMain(stdin *bufio.Reader, out io.Writer) {
 			r = perfReply{Failure: perftest.AsFailure(err)}
 		}
 		r.Done = true
+		if e.session != nil {
+			r.Reported = e.session.Events()
+		}
 		e.send(r)
 	}
 }
@@ -86,6 +89,7 @@ func (e *perfEnd) answer(c perfCommand) (r perfReply, err error) {
 		return r, e.session.Prepare(c.Size)
 	case "run":
 		r.Outcome, err = e.run(c.Size)
+	case "events": // with every reply
 	case "verify":
 		r.Data, err = e.session.Verify(e.outcome, *c.Outcome)
 	default:
@@ -201,11 +205,11 @@ func (e *perfEnd) tell(completed func() uint64) (stop func()) {
 				return
 			case <-tick.C:
 				r := perfReply{At: mem.At()}
-				if completed != nil {
+				if completed != nil { // a session is open
 					n := completed()
-					r.Completed = &n
+					r.Completed, r.Reported = &n, e.session.Events()
 				}
-				if r != (perfReply{}) {
+				if r.At != "" || r.Completed != nil {
 					e.send(r)
 				}
 			}

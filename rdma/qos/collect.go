@@ -27,6 +27,7 @@ type collector struct {
 type port struct {
 	Port
 	transport rdma.Transport
+	physState fact.Value[string]
 	driver    *driver
 }
 
@@ -38,6 +39,10 @@ type Options struct {
 	// Modules reads the memory of modules, some milliseconds a port. What an
 	// alarm has latched is cleared by that (CMIS 5.2, 8.1.4.2; SFF-8636, 6.2.3).
 	Modules bool
+	// Neighbours sends an SMP out of each InfiniBand port. Where the fabric lets
+	// nobody read without its M_Key, that raises a trap at the subnet manager
+	// (InfiniBand specification 1, 14.2.4).
+	Neighbours bool
 }
 
 // Collect reads the settings of the RDMA ports of r. Nothing here fails as a
@@ -74,7 +79,7 @@ func Collect(ctx context.Context, src fact.Source, r *rdma.Facts, functions []pc
 		p.setAnswers(&a)
 		p.setNVConfig(&a)
 		p.setECN(&c.files)
-		p.setToS(&c.files)
+		c.setToS(p)
 		c.setLAG(p)
 		f.Ports = append(f.Ports, p.Port)
 	}
@@ -89,6 +94,7 @@ type answers struct {
 	devlink map[string]Devlink
 	modules map[string]Module
 	lldp    map[string]Neighbour
+	smp     map[string]Neighbour // by port
 	mst     map[string]fact.Value[[]NVSetting]
 	job     fact.Value[[]Setting]
 }
@@ -101,13 +107,7 @@ func (c *collector) ask(ctx context.Context, opt Options) answers {
 	side.Go(func() { c.files.ask(ctx, c.src) })
 	side.Go(func() { a.job = readJob(ctx, c.src) })
 	side.Go(func() {
-		ethernet := c.subjects(func(p *port) string {
-			if p.transport == rdma.InfiniBand {
-				return ""
-			}
-			return p.NetDev
-		})
-		a.dcb = askAll[DCB](ctx, c.src, fact.AskDCB, ethernet)
+		a.dcb = askAll[DCB](ctx, c.src, fact.AskDCB, c.subjects((*port).ethernet))
 	})
 	side.Go(func() { a.ethtool = askAll[Ethtool](ctx, c.src, fact.AskEthtool, netdevs) })
 	side.Go(func() {
@@ -115,7 +115,12 @@ func (c *collector) ask(ctx context.Context, opt Options) answers {
 			a.stats = fact.AskEach[[]Stat](ctx, c.src, fact.AskStats, netdevs)
 		}
 	})
-	side.Go(func() { a.lldp = askAll[Neighbour](ctx, c.src, fact.AskLLDP, netdevs) })
+	side.Go(func() { a.lldp = askAll[Neighbour](ctx, c.src, fact.AskLLDP, c.subjects((*port).ethernet)) })
+	side.Go(func() {
+		if opt.Neighbours {
+			a.smp = askAll[Neighbour](ctx, c.src, fact.AskSMP, c.subjects((*port).cabled))
+		}
+	})
 	side.Go(func() {
 		if opt.MST {
 			a.mst = fact.AskEach[[]NVSetting](ctx, c.src, fact.AskMST, c.subjects((*port).mellanox))
@@ -178,6 +183,23 @@ func (p *port) address() string {
 	return ""
 }
 
+// ethernet is the network interface, but for InfiniBand's, on which neither DCB
+// nor LLDP runs.
+func (p *port) ethernet() string {
+	if p.transport == rdma.InfiniBand {
+		return ""
+	}
+	return p.NetDev
+}
+
+// cabled names an InfiniBand port that has a link.
+func (p *port) cabled() string {
+	if p.transport != rdma.InfiniBand || p.physState.State == fact.Known && p.physState.V != "LinkUp" {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d", p.Device, p.Number)
+}
+
 // mellanox is the address of a function that mstconfig knows.
 func (p *port) mellanox() string {
 	if strings.HasPrefix(p.NetDriver.V, "mlx") {
@@ -190,7 +212,7 @@ func (p *port) mellanox() string {
 func (c *collector) listPorts(d *rdma.Device) {
 	for i := range d.Ports {
 		rp := &d.Ports[i]
-		p := port{Port: Port{Device: d.Name, Number: rp.Number, PCI: d.PCI, NetDriver: d.Driver}, transport: d.Transport.V}
+		p := port{Port: Port{Device: d.Name, Number: rp.Number, PCI: d.PCI, NetDriver: d.Driver}, transport: d.Transport.V, physState: rp.PhysState}
 		p.ToS.Forced = rp.TrafficClass
 		p.ToS.Forced.Source = d.Dir + "/" + p.ToS.Forced.Source
 		for _, leg := range c.legs(d, rp.NetDev.V) {
@@ -251,8 +273,12 @@ func (p *port) expandAll(list []string) []string {
 	return out
 }
 
+// rdmaCMDir has a directory for each device of which somebody made one
+// (Documentation/ABI/testing/configfs-rdma_cm).
+const rdmaCMDir = "/sys/kernel/config/rdma_cm"
+
 func (p *port) rdmaCM(name string) string {
-	return fmt.Sprintf("/sys/kernel/config/rdma_cm/%s/ports/%d/%s", p.Device, p.Number, name)
+	return fmt.Sprintf("%s/%s/ports/%d/%s", rdmaCMDir, p.Device, p.Number, name)
 }
 
 func (p *port) ttl() string {

@@ -158,13 +158,8 @@ func TestECN(t *testing.T) {
 
 func TestToS(t *testing.T) {
 	r := oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE)
-	tos := Collect(t.Context(), tree(t, "mlx5_core", nil), r, nil, Options{Stats: true}).Ports[0].ToS
-	const hint = "unsupported: shown only once its directory is made: sudo mkdir /sys/kernel/config/rdma_cm/mlx5_0"
-	if shown(tos.RDMACM) != hint || shown(tos.RDMACMMode) != hint || tos.Forced.State != fact.Absent || tos.TTL.State != fact.Absent {
-		t.Errorf("%+v", tos)
-	}
 	r.Devices[0].Ports[0].TrafficClass = fact.Of(106, "tc/1/traffic_class")
-	tos = Collect(t.Context(), tree(t, "mlx5_core", map[string]string{
+	tos := Collect(t.Context(), tree(t, "mlx5_core", map[string]string{
 		"/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos":  "104\n",
 		"/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode": "RoCE v2\n",
 		"/sys/class/infiniband/mlx5_0/ttl/1/ttl":                      "64\n",
@@ -177,6 +172,46 @@ func TestToS(t *testing.T) {
 	}
 	if d := cmp.Diff(want, tos); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// Where the kernel shows no setting of rdma_cm, what is known of it differs
+// (drivers/infiniband/core/cma.c and cma_configfs.c): it is kept with the device,
+// from 0 and RoCE v2, and a directory that is gone leaves what was set through it.
+func TestRDMACMUnseen(t *testing.T) {
+	const (
+		config = "/sys/kernel/config"
+		ports  = config + "/rdma_cm/mlx5_0/ports/1"
+		mkdir  = "sudo mkdir " + config + "/rdma_cm/mlx5_0"
+	)
+	for name, tt := range map[string]struct {
+		files     map[string]string
+		errs      map[string]error
+		tos, mode string // state: part of the reason
+		mark      fact.State
+	}{
+		"configfs not mounted":       {nil, nil, "unsupported: 0, unless somebody set it; shown only where configfs is mounted (sudo mount -t configfs none " + config + ")", "unsupported: RoCE v2 where the port has that, unless", fact.Unsupported},
+		"no directory":               {map[string]string{config + "/rdma_cm/mlx5_1/ports/1/default_roce_tos": "106\n"}, nil, "unsupported: 0, unless somebody set it; shown only once its directory is made: " + mkdir, "unsupported: RoCE v2", fact.Unsupported},
+		"rdma_cm without configfs":   {map[string]string{config + "/usb_gadget/x": ""}, nil, "absent: 0: there is no " + config + "/rdma_cm", "absent: RoCE v2", fact.Known},
+		"a kernel before 4.11":       {map[string]string{ports + "/default_roce_mode": "IB/RoCE v1\n"}, nil, "absent: this kernel has no such setting: 0", `"IB/RoCE v1" ` + ports, fact.Known},
+		"a device rdma_cm is not on": {map[string]string{ports + "/default_roce_tos": ""}, map[string]error{ports + "/default_roce_tos": syscall.ENODEV}, "absent: rdma_cm does not serve this device", "absent:", fact.Known},
+		"unreadable":                 {map[string]string{ports + "/default_roce_tos": ""}, map[string]error{ports + "/default_roce_tos": syscall.EACCES}, "denied: permission denied", "absent:", fact.Denied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := tree(t, "mlx5_core", tt.files)
+			src.Errors = tt.errs
+			f := Collect(t.Context(), src, oneNIC(t, "mlx5_0", "mlx5_core", rdma.RoCE), nil, Options{})
+			tos := f.Ports[0].ToS
+			if got := shown(tos.RDMACM); !strings.HasPrefix(got, tt.tos) {
+				t.Errorf("ToS %s, want %s", got, tt.tos)
+			}
+			if got := shown(tos.RDMACMMode); !strings.HasPrefix(got, tt.mode) {
+				t.Errorf("mode %s, want %s", got, tt.mode)
+			}
+			if m := f.Marks(&f.Ports[0])[2]; m.Program != RDMACM || m.ToS.State != tt.mark || m.ToS.V != 0 || m.Chosen {
+				t.Errorf("%+v", m)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package qos
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -70,11 +71,19 @@ func (f *Facts) jobMark(program Program, variable string, def int, p *Port) Mark
 		if s.Name != variable {
 			continue
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(s.Value), 0, 32)
-		if err != nil || n < 0 || n > 255 { // -1 and "auto": its default
+		tos, read := readToS(program, s.Value)
+		if read == byDefault {
 			break
 		}
-		return Mark{Program: program, ToS: fact.Of(int(n), s.Source), From: variable, Chosen: true}
+		if read == refused {
+			return Mark{Program: program, From: variable, Chosen: true,
+				ToS: fact.Missing[int](fact.Failed, s.Source, fmt.Sprintf("%s does not take %s=%q", program, variable, cut(s.Value)))}
+		}
+		m := Mark{Program: program, ToS: fact.Of(tos, s.Source), From: variable, Chosen: true}
+		if strings.TrimSpace(s.Value) != strconv.Itoa(tos) { // 0x6a, 106x, 362
+			m.From = fmt.Sprintf("%s=%q, of which %s makes %d", variable, cut(s.Value), program, tos)
+		}
+		return m
 	}
 	m := Mark{Program: program, ToS: fact.Of(def, string(program)), From: fmt.Sprintf("%s's default", program)}
 	if def == 0 {
@@ -196,4 +205,69 @@ func (p *Port) ToSFor(priority int) (int, bool) {
 func ToSOf(dscp int) int {
 	const capable = 2
 	return dscp<<2 | capable
+}
+
+type reading int
+
+const (
+	taken reading = iota
+	byDefault
+	refused
+)
+
+// readToS reads a traffic class as the program does: NCCL as strtoll with any
+// base, where -1 and what is no number are its default (ncclLoadParam of its
+// src/misc/param.cc); UCX decimal alone, so that 0x6a is 0, and it refuses what
+// is no number (ucs_config_sscanf_ulunits of its src/ucs/config/parser.c). Both
+// go by how the text begins, and keep a byte of the number.
+func readToS(program Program, text string) (int, reading) {
+	base, noNumber := 0, byDefault
+	if program == UCX {
+		base, noNumber = 10, refused
+		switch strings.ToLower(text) {
+		case "auto":
+			return 0, byDefault
+		case "inf":
+			text = "-1"
+		}
+	}
+	n, err := leadingNumber(text, base)
+	switch {
+	case err != nil && program == UCX && errors.Is(err, strconv.ErrRange):
+		n = -1 // ULONG_MAX
+	case err != nil:
+		return 0, noNumber
+	case program == NCCL && n == -1:
+		return 0, byDefault
+	}
+	return int(uint8(n)), taken
+}
+
+// leadingNumber is the number that a text begins with, as strtoll(3) reads it.
+func leadingNumber(text string, base int) (int64, error) {
+	text = strings.TrimLeft(text, " \t\n\v\f\r")
+	end := strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune("+-0123456789abcdefxABCDEFX", r) })
+	if end >= 0 {
+		text = text[:end]
+	}
+	const longest = len("-0x7fffffffffffffff") + 1
+	for end = min(len(text), longest); end > 0; end-- {
+		if strings.ContainsAny(text[:end], "bB") && !strings.ContainsAny(text[:end], "xX") {
+			continue // Go's 0b1, which C does not know
+		}
+		n, err := strconv.ParseInt(text[:end], base, 64)
+		if err == nil || errors.Is(err, strconv.ErrRange) {
+			return n, err
+		}
+	}
+	return 0, strconv.ErrSyntax
+}
+
+// cut keeps a text short enough for a sentence.
+func cut(text string) string {
+	const enough = 40
+	if len(text) > enough {
+		return text[:enough] + "…"
+	}
+	return text
 }

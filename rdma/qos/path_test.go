@@ -1,6 +1,7 @@
 package qos
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -38,6 +39,46 @@ func TestPathOf(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
+}
+
+// What a program makes of its variable's text, by its source: strtoll(str, NULL, 0)
+// of NCCL's ncclLoadParam, sscanf("%lu") after "auto" and "inf" of UCX's
+// ucs_config_sscanf_ulunits, and a uint8_t for the value in both.
+func TestMarkOfText(t *testing.T) {
+	const refused = -1
+	for text, want := range map[string][2]int{ // NCCL, UCX; NCCL's default is 0, UCX's 106
+		"106": {106, 106}, " 106 ": {106, 106}, "106x": {106, 106}, "106;rm -rf": {106, 106}, "+41": {41, 41},
+		"0x6a": {106, 0}, "0X6A": {106, 0}, "0152": {106, 152}, "089": {0, 89}, "0x": {0, 0},
+		"362": {106, 106}, "-150": {106, 106}, "-1": {0, 255}, "auto": {0, 106}, "AUTO": {0, 106}, "inf": {0, 255},
+		"": {0, refused}, "garbage": {0, refused}, "\x00\xff": {0, refused}, "x106": {0, refused}, "-": {0, refused}, "\u0661": {0, refused},
+		"99999999999999999999999999": {0, 255}, "--1": {0, refused}, "0xg": {0, 0}, "1e3": {1, 1}, "0b1": {0, 0},
+	} {
+		facts := &Facts{Job: fact.Of([]Setting{{"NCCL_IB_TC", text, "environment"}, {"UCX_IB_TRAFFIC_CLASS", text, "environment"}}, "environment")}
+		none := fact.Missing[int](fact.Absent, "tc", "not set")
+		for i, m := range facts.Marks(&Port{ToS: ToS{Forced: none, RDMACM: none}})[:2] {
+			tos, ok := m.ToS.Get()
+			if want[i] == refused {
+				if ok || m.ToS.State != fact.Failed {
+					t.Errorf("%s of %q: %+v", m.Program, text, m)
+				}
+			} else if !ok || tos != want[i] {
+				t.Errorf("%s of %q: %+v, want %d", m.Program, text, m, want[i])
+			}
+		}
+	}
+}
+
+func FuzzMarkOfText(f *testing.F) {
+	f.Add("0x6a")
+	f.Add(strings.Repeat("9", 1<<16))
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, program := range []Program{NCCL, UCX} {
+			tos, read := readToS(program, text)
+			if tos < 0 || tos > 255 || read == refused && program == NCCL {
+				t.Errorf("%s of %q: %d %d", program, text, tos, read)
+			}
+		}
+	})
 }
 
 func TestMarks(t *testing.T) {

@@ -2,7 +2,10 @@ package qos
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
@@ -45,7 +48,6 @@ func (p *port) setAnswers(a *answers) {
 		Fill(&p.FEC, noNetDev)
 		Fill(&p.Pause, noNetDev)
 		Fill(&p.Module, noNetDev)
-		Fill(&p.Neighbour, noNetDev)
 		p.Stats = fact.As[[]Stat](noNetDev, nil)
 	} else {
 		e := a.ethtool[p.NetDev]
@@ -55,12 +57,29 @@ func (p *port) setAnswers(a *answers) {
 			p.Module = Module{}
 			Fill(&p.Module, fact.Missing[Port](fact.NotCollected, "", "asked with --module only"))
 		}
-		p.Neighbour = a.lldp[p.NetDev]
 	}
+	p.setNeighbour(a, noNetDev)
 	if addr := p.address(); addr != "" {
 		p.Devlink = a.devlink[addr]
 	} else {
 		Fill(&p.Devlink, fact.As(p.PCI, Devlink{}))
+	}
+}
+
+// setNeighbour takes what LLDP or, on InfiniBand, SMPs brought.
+func (p *port) setNeighbour(a *answers, noNetDev fact.Value[Port]) {
+	n := &p.Neighbour
+	switch {
+	case p.transport != rdma.InfiniBand && p.NetDev == "":
+		Fill(n, noNetDev)
+	case p.transport != rdma.InfiniBand:
+		*n = a.lldp[p.NetDev]
+	case p.cabled() == "":
+		Fill(n, fact.Missing[Port](fact.Absent, "phys_state", "the port has no link: "+p.physState.V))
+	default:
+		if *n = a.smp[p.cabled()]; n.Port.State == fact.NotCollected { // in the same words now and in a replay
+			Fill(n, fact.Missing[Port](fact.NotCollected, "", "asked with --neighbour only"))
+		}
 	}
 }
 
@@ -134,25 +153,47 @@ func (p *port) setECN(files *places) {
 	}
 }
 
-func (p *port) setToS(files *places) {
+func (c *collector) setToS(p *port) {
 	if p.transport == rdma.InfiniBand {
 		p.ToS = ToS{}
 		Fill(&p.ToS, fact.Missing[ToS](fact.Absent, "link_layer", "native InfiniBand, which goes by service levels"))
 		return
 	}
 	const maxByte = 255
+	byteOf := func(s string) (int, error) { return parseNumber(s, maxByte) }
 	t := &p.ToS
-	t.TTL = fact.Map(files.text(p.ttl()), func(s string) (int, error) { return parseNumber(s, maxByte) })
-	t.RDMACM = hidden(fact.Map(files.text(p.rdmaCM("default_roce_tos")), func(s string) (int, error) { return parseNumber(s, maxByte) }), p)
-	t.RDMACMMode = hidden(files.text(p.rdmaCM("default_roce_mode")), p)
+	t.TTL = fact.Map(c.files.text(p.ttl()), byteOf)
+	t.RDMACM = whyUnseen(c.src, p, fact.Map(c.files.text(p.rdmaCM("default_roce_tos")), byteOf), "0")
+	t.RDMACMMode = whyUnseen(c.src, p, c.files.text(p.rdmaCM("default_roce_mode")), "RoCE v2 where the port has that")
 }
 
-// hidden: the kernel shows rdma_cm's settings in a directory of configfs that
-// somebody has to make first; they are in force without it too.
-func hidden[T any](v fact.Value[T], p *port) fact.Value[T] {
-	if v.State == fact.Absent {
+// whyUnseen tells apart why one of rdma_cm's settings is not there. The kernel
+// keeps it with the device, first at def (cma_add_one in its
+// drivers/infiniband/core/cma.c), and sets and shows it in a directory of
+// configfs alone, which somebody has to make (cma_configfs.c). We never do: and
+// what was set stays when the directory goes, so that none says nothing.
+func whyUnseen[T any](src fact.Source, p *port, v fact.Value[T], def string) fact.Value[T] {
+	if v.State != fact.Absent {
+		return v
+	}
+	if v.Errno == syscall.ENODEV {
+		v.Reason = "rdma_cm does not serve this device"
+		return v
+	}
+	if _, err := src.Stat(path.Dir(v.Source)); err == nil {
+		v.Reason = "this kernel has no such setting: " + def // default_roce_tos came with 4.11
+		return v
+	}
+	config := path.Dir(rdmaCMDir)
+	switch list, _ := src.ReadDir(config); {
+	case slices.ContainsFunc(list, func(e fact.Entry) bool { return e.Name == path.Base(rdmaCMDir) }):
 		v.State = fact.Unsupported
-		v.Reason = "shown only once its directory is made: sudo mkdir /sys/kernel/config/rdma_cm/" + p.Device
+		v.Reason = def + ", unless somebody set it; shown only once its directory is made: sudo mkdir " + rdmaCMDir + "/" + p.Device
+	case len(list) > 0:
+		v.Reason = def + ": there is no " + rdmaCMDir + ", the only place to set it"
+	default:
+		v.State = fact.Unsupported
+		v.Reason = def + ", unless somebody set it; shown only where configfs is mounted (sudo mount -t configfs none " + config + ") and its directory made (sudo mkdir " + rdmaCMDir + "/" + p.Device + ")"
 	}
 	return v
 }

@@ -78,7 +78,8 @@ type ToS struct {
 	// applications ask for; Absent: none is set, or the driver has none to set.
 	Forced fact.Value[int] `json:"forced,omitzero"`
 	// RDMACM is what rdma_cm gives connections that ask for nothing
-	// (default_roce_tos). Unsupported: nobody has made the directory that shows it.
+	// (default_roce_tos). Absent: it is 0, since nothing here could set it.
+	// Unsupported: 0 or set; nobody has made the directory that shows it.
 	RDMACM fact.Value[int] `json:"rdma_cm,omitzero"`
 	// RDMACMMode is the GID type that rdma_cm takes: "IB/RoCE v1" or "RoCE v2".
 	RDMACMMode fact.Value[string] `json:"rdma_cm_mode,omitzero"`
@@ -100,12 +101,12 @@ type LAG struct {
 	PortSelect fact.Value[string] `json:"port_select,omitzero"`
 }
 
-// Neighbour is what the other end of the cable calls itself over LLDP, as lldpd
-// heard it.
+// Neighbour is what the other end of the cable calls itself: over LLDP, as lldpd
+// heard it, or on InfiniBand in the answers to SubnGet.
 type Neighbour struct {
-	System   fact.Value[string] `json:"system,omitzero"`    // name of the switch
-	Chassis  fact.Value[string] `json:"chassis,omitzero"`   // its id, mostly a MAC address
-	Port     fact.Value[string] `json:"port,omitzero"`      // id of its port: Ethernet12, swp3
+	System   fact.Value[string] `json:"system,omitzero"`    // name of the switch; NodeDescription
+	Chassis  fact.Value[string] `json:"chassis,omitzero"`   // its id, mostly a MAC address; NodeGUID
+	Port     fact.Value[string] `json:"port,omitzero"`      // id of its port: Ethernet12, swp3; LocalPortNum
 	PortText fact.Value[string] `json:"port_text,omitzero"` // description of its port
 }
 

@@ -15,10 +15,10 @@ import (
 )
 
 // TestLasting runs test after test in one server, both ends in this process: it
-// holds no more after all of them than after the first few. Under
-// AddressSanitizer, what C did not free is reported when the process ends.
+// holds no more after all of them than halfway: until then Go's heap and C's have
+// settled. Under AddressSanitizer, what C did not free is reported when the process ends.
 func TestLasting(t *testing.T) {
-	const few, all, sessions = 20, lastingTests, 10
+	const few, all, sessions = lastingTests / 2, lastingTests, 10
 	lib, err := provider()
 	if err != nil {
 		t.Fatal(err)
@@ -57,9 +57,12 @@ func TestLasting(t *testing.T) {
 		if done == all {
 			after := holds(t)
 			t.Logf("after %d tests %+v, after %d %+v", few, before, all, after)
-			// Each test maps a megabyte and more: of those that stayed, 180 MiB.
-			const noise = 24<<10 + quarantineKiB
-			if after.files > before.files || after.goroutines > before.goroutines || after.threads > before.threads+few || after.rssKiB > before.rssKiB+noise {
+			// Each test maps a megabyte and more, and leaves some KiB with Go if a
+			// result, a session or a plan stays. Measured over 4000 tests: resident
+			// memory of 23.4 to 25.0 MiB, and 565 to 583 KiB on the heap, without a trend.
+			const noiseKiB, threads, heapKiB = 3<<10 + quarantineKiB, 4, 100
+			if after.files > before.files || after.goroutines > before.goroutines || after.threads > before.threads+threads ||
+				after.rssKiB > before.rssKiB+noiseKiB || after.heapKiB > before.heapKiB+heapKiB {
 				t.Error("it holds more and more")
 			}
 		}
@@ -95,12 +98,15 @@ func oneOfMany(s *perftest.Session, i int) error {
 }
 
 // held is what a process holds.
-type held struct{ files, threads, goroutines, rssKiB int }
+type held struct{ files, threads, goroutines, rssKiB, heapKiB int }
 
 func holds(t *testing.T) held {
 	t.Helper()
 	debug.FreeOSMemory()
 	h := held{files: openFiles(t), goroutines: runtime.NumGoroutine()}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	h.heapKiB = int(m.HeapAlloc >> 10)
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		t.Fatal(err)

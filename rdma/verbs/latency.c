@@ -17,10 +17,16 @@ static int finish(struct gdr_session *s, uint64_t messages)
 
 void gdr_latency_samples(struct gdr_session *s)
 {
-	uint64_t i, *t = s->samples;
+	uint64_t i, n = 0, *t = s->samples;
 
-	for (i = 0; i < s->samples_n; i++)
-		t[i] = t[s->step.warm_up + i + 1] - t[s->step.warm_up + i];
+	for (i = 0; i < s->samples_n; i++) {
+		uint64_t from = t[s->step.warm_up + i], to = t[s->step.warm_up + i + 1];
+
+		if (!(from & GDR_LOST)) /* n is at most i, which is read no more */
+			t[n++] = (to & ~GDR_LOST) - from;
+	}
+	s->lost = s->samples_n - n;
+	s->samples_n = n;
 }
 
 /* The slot in use. The mark is the last byte of a write's message, and changes
@@ -233,6 +239,8 @@ int gdr_latency(struct gdr_session *s)
 {
 	int there = s->c.initiator;
 
+	if (s->c.ud)
+		return gdr_datagram_latency(s);
 	switch (s->c.op) {
 	case GDR_READ:
 		return there ? read_there(s) : 0;

@@ -15,7 +15,11 @@ enum {
 	GDR_SERIES_MAX = 100000,
 	GDR_COVERS_SHIFT = 32,          /* of a send's wr_id: above, the messages that its completion stands for */
 	GDR_IMM_END_AGAIN = 0x7ffffffe, /* says the end of a stream of datagrams once more */
+	GDR_PING_NUMBERS = 0x40000000,  /* of a UD latency test: an answer carries its message's */
 };
+
+/* In the time noted of a message: it is lost. */
+#define GDR_LOST (1ull << 63)
 
 int gdr_failed_completion(struct gdr_session *s, const struct ibv_wc *wc);
 int gdr_idle(struct gdr_session *s);
@@ -23,8 +27,10 @@ int gdr_post_failed(struct gdr_session *s, const char *call, const struct gdr_qp
 void gdr_clear(struct gdr_window *w);
 
 int gdr_bandwidth(struct gdr_session *s);
+/* Says the end of datagrams several times, since each may be lost. */
 int gdr_repeat_end(struct gdr_session *s);
 int gdr_latency(struct gdr_session *s);
+int gdr_datagram_latency(struct gdr_session *s);
 /* Makes samples of the times that gdr_latency noted. */
 void gdr_latency_samples(struct gdr_session *s);
 

@@ -3,7 +3,7 @@
 package verbs
 
 const (
-	lastingTests = 200
+	lastingTests = 400
 	// quarantineKiB is what AddressSanitizer keeps of freed memory, at most.
 	quarantineKiB = 0
 )

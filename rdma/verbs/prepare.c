@@ -135,7 +135,7 @@ int gdr_session_prepare(struct gdr_session *s, const struct gdr_step *step)
 	gdr_clear(&s->sent);
 	s->posted = 0;
 	s->warming = 0;
-	s->samples_n = 0;
+	s->samples_n = s->lost = 0;
 	s->last_mark = 0;
 	s->progress = 0;
 	rc = s->c.route == GDR_DIRECT ? prepare_qps(s) : gdr_staging_prepare(s);

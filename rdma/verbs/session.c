@@ -38,6 +38,10 @@ int gdr_session_open(struct gdr_session **out, const struct gdr_verbs *v, const 
 	if (rc)
 		goto failed;
 	s->c.port = port;
+	call = "fcntl of the events";
+	rc = gdr_watch_open(s);
+	if (rc)
+		goto failed;
 	*out = s;
 	return 0;
 failed:

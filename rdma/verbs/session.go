@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -23,13 +24,14 @@ import (
 // Session is one end of a test. All calls but Completed come from one thread,
 // which the caller has locked and placed.
 type Session struct {
-	s     *C.struct_gdr_session
-	ops   *C.struct_gdr_mem_ops
-	plan  perftest.Plan
-	local perftest.Local
-	side  perftest.Side
-	own   perftest.Endpoint
-	data  stream
+	s      *C.struct_gdr_session
+	ops    *C.struct_gdr_mem_ops
+	plan   perftest.Plan
+	local  perftest.Local
+	side   perftest.Side
+	own    perftest.Endpoint
+	data   stream
+	events *watch
 }
 
 var ops = map[perftest.Operation]C.int{
@@ -81,6 +83,10 @@ func Open(library string, memory Memory, p perftest.Plan, l perftest.Local, side
 		return nil, perftest.Endpoint{}, err
 	}
 	s.own = e
+	if s.events, err = s.watch(); err != nil {
+		s.Close()
+		return nil, perftest.Endpoint{}, err
+	}
 	return s, e, nil
 }
 
@@ -147,6 +153,10 @@ func (s *Session) setup(device int, ways []perftest.Way) (perftest.Endpoint, err
 		e.QPs = append(e.QPs, perftest.QP{Number: uint32(q.qp.qp_num), PSN: uint32(q.psn)})
 	}
 	s.tellMemory(&e)
+	s.tellSpeed(&e)
+	if C.gdr_can_watch(s.s) == 0 {
+		e.Notes = append(e.Notes, noEvents)
+	}
 	if want := int(c.inline_bytes); int(s.s.max_inline) < want {
 		e.Notes = append(e.Notes, fmt.Sprintf("the device inlines %d bytes at most, not the %d asked for", s.s.max_inline, want))
 	}
@@ -162,6 +172,19 @@ func (s *Session) tellMemory(e *perftest.Endpoint) {
 	e.Address, e.Bytes, e.NUMANode = uint64(uintptr(m.addr)), uint64(m.bytes), int(C.gdr_session_node(s.s))
 	if s.s.mr != nil {
 		e.RemoteKey = uint32(s.s.mr.rkey)
+	}
+}
+
+// tellSpeed says what the port carries, where libibverbs, kernel and driver can tell.
+func (s *Session) tellSpeed(e *perftest.Endpoint) {
+	const unitBytesPerSec = 100e6 / 8
+	var speed C.uint64_t
+	switch rc := syscall.Errno(C.gdr_query_port_speed(&s.s.v, s.s.ctx, C.uint8_t(s.local.Port), &speed)); rc {
+	case 0:
+		e.PortBytesPerSec = float64(speed) * unitBytesPerSec
+	case syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EPROTONOSUPPORT: // libibverbs, driver, kernel
+	default:
+		e.Notes = append(e.Notes, fmt.Sprintf("ibv_query_port_speed: errno %d, %s", int(rc), rc.Error()))
 	}
 }
 
@@ -314,6 +337,7 @@ func (s *Session) Prepare(size int) error {
 
 // Run measures the size that was prepared.
 func (s *Session) Run(size int) (perftest.Outcome, error) {
+	s.events.begin(size)
 	if C.gdr_session_run(s.s) != 0 {
 		return perftest.Outcome{}, s.brokeOff()
 	}
@@ -329,6 +353,16 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 			return o, err
 		}
 	}
+	if lost := uint64(s.s.lost); lost > 0 {
+		after := time.Duration(C.gdr_lost_after_ns(s.s))
+		if o.Latency == nil {
+			return o, &perftest.Failure{
+				Call: "datagrams", Subject: s.local.Device, Cause: fmt.Sprintf("none of %d messages was answered within %s", lost, after),
+				Check: "ping between the addresses of both GIDs; measure RC, which says what is wrong with the path",
+			}
+		}
+		o.Latency.Lost, o.Latency.LostAfterNs = lost, int64(after)
+	}
 	if s.flushes() {
 		o.Flush = s.flush()
 	}
@@ -340,9 +374,10 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 }
 
 // brokeOff is why a run failed. To a queue pair, a cable that was pulled looks
-// like a peer that does not answer; the port knows better.
+// like a peer that does not answer; port and events know better.
 func (s *Session) brokeOff() error {
 	f := failure(&s.s.error, s.ops, s.local.Device)
+	defer func() { f.Explain(s.events.ofFailedRun()) }()
 	var port C.struct_ibv_port_attr
 	if s.s.ctx == nil || C.gdr_query_port(&s.s.v, s.s.ctx, C.uint8_t(s.local.Port), &port) != 0 || port.state >= C.IBV_PORT_ACTIVE {
 		return f
@@ -435,6 +470,8 @@ func (s *Session) dataCheck(m *C.struct_gdr_mismatch) *perftest.DataCheck {
 // Close frees everything.
 func (s *Session) Close() {
 	s.data.close()
+	s.events.close()
+	s.events = nil
 	if s.s != nil {
 		C.gdr_session_close(s.s)
 		s.s = nil

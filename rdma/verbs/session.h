@@ -4,6 +4,7 @@
 #ifndef GDRCHECK_VERBS_SESSION_H
 #define GDRCHECK_VERBS_SESSION_H
 
+#include "events.h"
 #include "register.h"
 
 enum gdr_route {
@@ -113,6 +114,7 @@ struct gdr_session {
 	int warming;     /* the warm-up is under way */
 	uint64_t *samples; /* cycles of a round trip each; while a test runs, of each post */
 	uint64_t samples_cap, samples_n;
+	uint64_t lost;     /* messages of a UD latency test without a sample */
 	double ns_per_cycle;
 	uint64_t cycles0, ns0; /* the clocks at setup */
 	double cpu_ns;         /* of the measuring thread in the last run */
@@ -142,11 +144,17 @@ int gdr_session_gid(struct gdr_session *s, uint32_t index, struct ibv_gid_entry 
 int gdr_flush_read(const struct gdr_session *s, uint64_t *samples, uint32_t n, struct gdr_error *e);
 int gdr_flush_call(struct gdr_session *s, uint64_t *samples, uint32_t n, struct gdr_error *e);
 
+/* After how long a message of a UD latency test, or its answer, is taken for lost. */
+uint64_t gdr_lost_after_ns(const struct gdr_session *s);
+
 static inline int gdr_order(const struct gdr_mem *m) { return m->ops->order ? m->ops->order(m) : GDR_ORDER_ALL; }
 
 /* A queue pair in INIT, and its way up to the peer's. */
 int gdr_new_qp(struct gdr_session *s, struct gdr_qp *q);
 int gdr_connect_rc(struct gdr_session *s, struct gdr_qp *q);
+
+/* CLOCK_MONOTONIC. */
+uint64_t gdr_now_ns(void);
 
 uint64_t gdr_session_progress(struct gdr_session *s);
 

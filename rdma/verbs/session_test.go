@@ -25,12 +25,47 @@ var provider = sync.OnceValues(func() (string, error) {
 	if len(realGPUs) > 0 {
 		return filepath.Abs(out) // such a machine may lack the headers; it was built before
 	}
-	cmd := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", out, "testdata/provider.c", "-Wl,--version-script=testdata/provider.map")
-	if b, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("cc: %w\n%s", err, b)
+	if err := buildProvider(out, "testdata/provider.map"); err != nil {
+		return "", err
 	}
 	return filepath.Abs(out)
 })
+
+func buildProvider(out, versions string) error {
+	parts, err := filepath.Glob("testdata/provider*.c")
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("cc", append([]string{"-shared", "-fPIC", "-O1", "-o", out, "-Wl,--version-script=" + versions}, parts...)...)
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cc: %w\n%s", err, b)
+	}
+	return nil
+}
+
+// olderProvider is the double as an older libibverbs, without some functions.
+func olderProvider(t *testing.T, without ...string) string {
+	t.Helper()
+	b, err := os.ReadFile("testdata/provider.map")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for _, name := range without {
+		if !strings.Contains(text, name+";") {
+			t.Fatalf("the double has no %s", name)
+		}
+		text = strings.ReplaceAll(text, name+";", "absent_"+name+";")
+	}
+	versions, out := filepath.Join(t.TempDir(), "older.map"), filepath.Join(t.TempDir(), "older.so")
+	if err := os.WriteFile(versions, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := buildProvider(out, versions); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
 
 // direct is an engine in the test's own process. Its calls come from one
 // goroutine, which the test locks to its thread.
@@ -65,6 +100,13 @@ func (d *direct) Verify(_ context.Context, _ int, peer perftest.Outcome) (*perft
 	return d.s.Verify(d.own, peer)
 }
 
+func (d *direct) Events(context.Context) (r perftest.Reported) {
+	if d.s != nil {
+		r = d.s.Events()
+	}
+	return r
+}
+
 func (d *direct) Close() error {
 	if d.s != nil {
 		d.s.Close()
@@ -91,11 +133,15 @@ func loopback(t *testing.T, p perftest.Plan) *perftest.Result {
 }
 
 func measure(ctx context.Context, p perftest.Plan, l perftest.Local) (*perftest.Result, error) {
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
 	lib, err := provider()
 	if err != nil {
+		return nil, err
+	}
+	return measureBy(ctx, lib, p, l)
+}
+
+func measureBy(ctx context.Context, lib string, p perftest.Plan, l perftest.Local) (*perftest.Result, error) {
+	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -307,6 +353,61 @@ func TestLostDatagram(t *testing.T) {
 	}
 	if lost := r.Steps[0].Forward.Lost; lost != 1 || !r.Good() {
 		t.Errorf("%d lost, want 1; %+v", lost, r.Steps[0].Data)
+	}
+}
+
+// A latency test goes on when a datagram or its answer is lost, wherever in the
+// test: all other samples count, and what is lost is told.
+func TestLostDatagramLatency(t *testing.T) {
+	const messages, warmUp = 40, 10 // the last message is number 99 on the wire, its answer 100
+	for fault, want := range map[string]uint64{
+		"drop:31": 1, "drop:32": 1, "drop:99": 1, "drop:100": 1, // a message, an answer, the last of each
+		"drop:5":  0, // in the warm-up
+		"lose:30": 3, // 30, 60 and 90: three answers
+	} {
+		for name, change := range map[string]func(*perftest.Plan){
+			"":             func(*perftest.Plan) {},
+			" one receive": func(p *perftest.Plan) { p.RecvDepth = 1 },
+			" events":      func(p *perftest.Plan) { p.Events = true },
+		} {
+			t.Run(fault+name, func(t *testing.T) {
+				t.Setenv("GDR_STUB_FAULT", fault)
+				p := small(perftest.Send, perftest.Latency, 64, 1000)
+				p.Transport, p.Messages, p.WarmUp = perftest.UD, messages, warmUp
+				change(&p)
+				r := loopback(t, p)
+				if r.Failure != nil || !r.Good() || len(r.Steps) != 2 || len(r.Steps[0].Data) != 2 {
+					t.Fatalf("%v, %+v", r.Failure, r.Steps)
+				}
+				l := r.Steps[0].Latency
+				const stalls = 2 // of a loaded machine, longer than what counts as lost
+				if l.Lost < want || l.Lost > want+stalls || l.Samples+l.Lost != messages {
+					t.Errorf("%d samples and %d lost of %d messages, want %d lost", l.Samples, l.Lost, messages, want)
+				}
+				if want > 0 && (l.LostAfterNs != int64(100*time.Millisecond) || l.MaxNs >= float64(l.LostAfterNs)) {
+					t.Errorf("a sample of %g ns, lost after %d", l.MaxNs, l.LostAfterNs)
+				}
+			})
+		}
+	}
+}
+
+// Without any answer the test ends, as one does on which nothing arrives.
+func TestAllDatagramsLost(t *testing.T) {
+	t.Setenv("GDR_STUB_FAULT", "lose:1")
+	p := small(perftest.Send, perftest.Latency, 64)
+	p.Transport, p.IdleNs = perftest.UD, int64(400*time.Millisecond)
+	began := time.Now()
+	if r := loopback(t, p); r.Failure == nil || syscall.Errno(r.Failure.Errno) != syscall.ETIMEDOUT {
+		t.Errorf("%v", r.Failure)
+	}
+	p.Messages, p.WarmUp = 2, 0 // fewer than are lost within the idle limit
+	p.IdleNs = int64(2 * time.Second)
+	if r := loopback(t, p); r.Failure == nil || !strings.Contains(r.Failure.Error(), "none of 2 messages was answered within 100ms") && syscall.Errno(r.Failure.Errno) != syscall.ETIMEDOUT {
+		t.Errorf("%v", r.Failure)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
 	}
 }
 

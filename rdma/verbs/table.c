@@ -97,6 +97,14 @@ int gdr_query_port(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t p
 	return gdr_code(v->query_port(ctx, port, (struct _compat_ibv_port_attr *)attr));
 }
 
+int gdr_query_port_speed(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t port, uint64_t *speed)
+{
+	if (!v->query_port_speed)
+		return ENOSYS;
+	errno = 0;
+	return gdr_code(v->query_port_speed(ctx, port, speed));
+}
+
 int gdr_probe_dmabuf(const struct gdr_verbs *v, struct ibv_context *ctx, int *answer)
 {
 	struct ibv_pd *pd;

@@ -49,7 +49,12 @@
 	X(reg_dmabuf_mr, "IBVERBS_1.12", struct ibv_mr *,                           \
 	  (struct ibv_pd *, uint64_t, size_t, uint64_t, int, int))                  \
 	X(reg_mr_iova2, "IBVERBS_1.8", struct ibv_mr *,                             \
-	  (struct ibv_pd *, void *, size_t, uint64_t, unsigned int))
+	  (struct ibv_pd *, void *, size_t, uint64_t, unsigned int))                \
+	X(get_async_event, "IBVERBS_1.1", int,                                      \
+	  (struct ibv_context *, struct ibv_async_event *))                         \
+	X(ack_async_event, "IBVERBS_1.1", void, (struct ibv_async_event *))         \
+	X(query_port_speed, "IBVERBS_1.16", int,                                    \
+	  (struct ibv_context *, uint32_t, uint64_t *))
 
 /* The same, of functions that inline functions of the headers stand before:
  * their names begin with an underscore. */
@@ -95,6 +100,10 @@ int gdr_query_device(const struct gdr_verbs *v, struct ibv_context *ctx, struct 
 
 /* Fills the fields of attr up to phys_state. */
 int gdr_query_port(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
+
+/* The port's speed in units of 100 Mb/s (ibv_query_port_speed(3)). 0 or an errno;
+ * ENOSYS: this libibverbs cannot tell. */
+int gdr_query_port_speed(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t port, uint64_t *speed);
 
 /* Registers 4096 bytes of the dma-buf with descriptor -1 on a protection domain
  * of its own and frees both. *answer becomes the registration's errno, 0 if it

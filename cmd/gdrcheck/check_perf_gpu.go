@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/gdrcheck/gdrcheck/internal/fact"
+	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/rdma"
+	"github.com/gdrcheck/gdrcheck/topo"
+)
+
+// withGPUs has each port measured in the memory of its nearest GPU, by the way that
+// the registration found to work. Where none does, the port's pair says why.
+func (t *nodeTest) withGPUs(ports []port) []port {
+	if len(t.graph.GPUs()) == 0 {
+		return ports
+	}
+	for i := range ports {
+		p := &ports[i]
+		pair := &t.what.Rails[p.index]
+		l := p.local
+		if err := chooseMemoryIn(t.graph, t.machine, &l, perftest.MemoryAuto, perftest.WayAuto, ""); err != nil || l.GPU == nil {
+			continue // as without a GPU: there is none for this port
+		}
+		pair.GPU = fmt.Sprintf("GPU%d", l.GPU.Index)
+		var why string
+		if l.Way, why = workingWay(t.machine, &l); why != "" {
+			pair.GPUNotMeasured = why
+			continue
+		}
+		p.local, p.host = l, true
+	}
+	return ports
+}
+
+// workingWay is the first way by which the memory was registered with the device, in
+// the order of perftest.Local.Ways, or why there is none.
+func workingWay(m *topo.Machine, l *perftest.Local) (way perftest.Way, why string) {
+	probe, asked := fact.Value[rdma.RegistrationProbe]{}, false
+	for i := range m.Registrations {
+		if r := &m.Registrations[i]; r.GPU == l.GPU.Addr && r.Device == l.Device {
+			probe, asked = r.Probe, true
+		}
+	}
+	p, known := probe.Get()
+	switch {
+	case !asked:
+		return "", "whether its memory can be registered was not tried"
+	case !known:
+		return "", "whether its memory can be registered is not known: " + probe.Reason
+	case p.Failed != nil:
+		return "", "its memory cannot be registered: " + callText(p.Failed, l.Device)
+	}
+	var failed []string
+	for _, w := range p.Ways {
+		switch {
+		case w.Memory != l.Memory:
+		case w.Error == nil:
+			return perftest.Way(w.Way), ""
+		default:
+			failed = append(failed, w.Way+": "+callText(w.Error, l.Device))
+		}
+	}
+	return "", "its memory cannot be registered: " + strings.Join(failed, "; ")
+}
+
+// callText is a failed call with its cause.
+func callText(e *rdma.CallError, subject string) string {
+	switch {
+	case e.Code != 0:
+		return perftest.LibraryFailure(e.Library, e.Call, e.Code, e.Name).Error()
+	case e.Errno != 0:
+		return perftest.CallFailure(e.Call, subject, syscall.Errno(e.Errno)).Error()
+	}
+	return e.Call + ": " + e.Text
+}
