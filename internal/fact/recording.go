@@ -292,3 +292,36 @@ func (r *Recording) file(name string) Record {
 	}
 	return rec
 }
+
+// byName is a JSON object whose every name stands in it once: of two answers
+// encoding/json would take the last, and who looks through the file the first.
+type byName[T any] map[string]T
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *byName[T]) UnmarshalJSON(b []byte) error {
+	if *m != nil {
+		return errors.New("one kind of answers stands there twice")
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.Join(err, errors.New("no answers by name"))
+	}
+	*m = byName[T]{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := t.(string) // all that a name can be
+		if _, twice := (*m)[name]; twice {
+			return fmt.Errorf("%q stands there twice", name)
+		}
+		var v T
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		(*m)[name] = v
+	}
+	return nil
+}

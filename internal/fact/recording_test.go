@@ -302,6 +302,11 @@ func TestBadRecordings(t *testing.T) {
 		{"directory with both", packed(t, head+`,"dirs":{"/a":{"entries":[{"name":"x","type":0}],"error":{"cause":"y"}}}}`), ErrRecordingBroken, "entries and an error"},
 		{"known without content", packed(t, head+`,"served":{"/a":{"state":"known"}}}`), ErrRecordingBroken, "/a"},
 		{"unknown state", packed(t, head+`,"served":{"/a":{"state":"splendid"}}}`), ErrRecordingBroken, "splendid"},
+		{"file twice", packed(t, head+`,"files":{"/a":{"text":""},"/a":{"text":"x"}}}`), ErrRecordingBroken, `"/a" stands there twice`},
+		{"served twice", packed(t, head+`,"served":{"/a":{"state":"denied"},"/\u0061":{"state":"absent"}}}`), ErrRecordingBroken, `"/a" stands there twice`},
+		{"files twice", packed(t, head+`,"files":{},"files":{}}`), ErrRecordingBroken, "twice"},
+		{"files in two cases", packed(t, head+`,"files":{},"FILES":{}}`), ErrRecordingBroken, "twice"},
+		{"unknown field below", packed(t, head+`,"files":{"/a":{"text":"","mode":7}}}`), ErrRecordingBroken, "mode"},
 		{"asked twice", packed(t, head+`,"asks":[{"name":"a"},{"name":"a"}]}`), ErrRecordingBroken, "twice"},
 	}
 	for _, tt := range tests {
