@@ -63,7 +63,8 @@ func (r *redactor) names(v any) any {
 			given := k == "system" || k == "chassis" || k == "port_text" || k == "port"
 			if fact, ok := val.(map[string]any); ok && given {
 				s, ok := fact["value"].(string)
-				if ok && r.text(s) == s && !(k == "port" && portNumber().MatchString(s)) {
+				number := k == "port" && portNumber().MatchString(s)
+				if ok && !number && r.text(s) == s {
 					fact["value"] = r.word(s)
 				}
 			}
