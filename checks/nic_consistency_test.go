@@ -146,9 +146,9 @@ func TestSettingsCompared(t *testing.T) {
 	}
 	runCases(t, "nic-consistency", []verdictCase{
 		// goodLeg has every setting of the table but one: it says nothing of the eswitch.
-		{"all that they have", threeNICs(func(*qos.Port) {}), "mlx5_2", Pass, "13 settings as", ""},
-		{"one not seen here", threeNICs(func(l *qos.Port) { denied(&l.FEC.Active) }), "mlx5_2", Pass, "12 settings as", ""},
-		{"one seen here alone", threeNICs(func(l *qos.Port) { l.Devlink.EswitchMode = known("legacy") }), "mlx5_2", Pass, "13 settings as", ""},
+		{"all that they have", threeNICs(func(*qos.Port) {}), "mlx5_2", Pass, "14 settings as", ""},
+		{"one not seen here", threeNICs(func(l *qos.Port) { denied(&l.FEC.Active) }), "mlx5_2", Pass, "13 settings as", ""},
+		{"one seen here alone", threeNICs(func(l *qos.Port) { l.Devlink.EswitchMode = known("legacy") }), "mlx5_2", Pass, "14 settings as", ""},
 		{"none seen", each(unsupportedAll), "mlx5_2", Unknown, "none of the settings was seen", ""},
 		{"InfiniBand, one alike", all2(onlyFEC, ib), "mlx5_2", Pass, "1 settings as", ""},
 		{"InfiniBand, one not alike", all2(onlyFEC, ib, last(func(l *qos.Port) { l.FEC.Active.V = "None" })), "mlx5_2", Warn, "forward error correction None, while 2 of 3 have RS", ""},

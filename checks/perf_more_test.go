@@ -373,3 +373,41 @@ func TestLoadOfAnotherGPU(t *testing.T) {
 		}
 	}
 }
+
+// Of a rail that was measured with itself, its GPU's bandwidth is told beside host
+// memory's, each by its own result.
+func TestRailBesideHost(t *testing.T) {
+	measured := func(gbps float64, change func(*perftest.Result)) *perftest.Result {
+		r := onRail("mlx5_0/1", 0, gbps)
+		change(r)
+		return r
+	}
+	gpu := func(*perftest.Result) {}
+	host := func(r *perftest.Result) { r.Reference = true }
+	simulated := func(r *perftest.Result) { r.Simulated = true }
+	none := func(r *perftest.Result) { r.Steps = nil }
+	other := func(r *perftest.Result) { r.Rail = "mlx5_9/1" }
+	peer := func(r *perftest.Result) { r.Peer = "mlx5_9/1" }
+	together := func(r *perftest.Result) { r.Together = 2 }
+	slow := func(r *perftest.Result) { r.Plan.Measure = perftest.Latency }
+	for _, tt := range []struct {
+		name    string
+		results []*perftest.Result
+		want    string
+		rows    int
+	}{
+		{"both", []*perftest.Result{measured(180, gpu), measured(200, host)}, " in the memory of GPU3, and beside it in host memory, of which it reaches 90 %", 2},
+		{"the other way round", []*perftest.Result{measured(200, host), measured(180, gpu)}, "reaches 90 %", 2},
+		{"others first", []*perftest.Result{measured(1, other), measured(2, peer), measured(3, together), measured(4, slow), measured(180, none), measured(180, gpu), measured(200, host)}, "reaches 90 %", 2},
+		{"simulated", []*perftest.Result{measured(180, simulated), measured(200, host)}, "and beside it in host memory", 2},
+		{"no host memory", []*perftest.Result{measured(180, gpu)}, " in the memory of GPU3", 0},
+		{"no GPU memory", []*perftest.Result{measured(200, host)}, " in the memory of GPU3", 0},
+	} {
+		pair := perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", GPU: "GPU3"}
+		o := mustRun(t, &topo.Machine{}, Options{Only: []string{"perf-ports"}, Rails: []perftest.RailPair{pair}, Results: tt.results})
+		f := one(t, o, "perf-ports", "mlx5_0/1")
+		if f.Verdict != Pass || !strings.HasSuffix(f.Message, tt.want) || len(f.Evidence) != tt.rows {
+			t.Errorf("%s: %s %q, %d rows", tt.name, f.Verdict, f.Message, len(f.Evidence))
+		}
+	}
+}

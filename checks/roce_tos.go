@@ -99,7 +99,7 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 		}
 		c.Fix(fmt.Sprintf("Where %d is the network's lossless priority, for jobs: %s", target, set))
 		c.Fix(c.qosFix(leg, "tos", target)...)
-		if named, _ := c.networkPriority(); named == 0 {
+		if named, _ := c.networkPriority(); named == 0 && lossy != 0 {
 			c.Fix(fmt.Sprintf("Where it is %s: %s", lossy, c.qosFix(leg, "pfc", first(lossy, -1))[0]))
 		}
 	case unmarked != nil:

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
+	"github.com/gdrcheck/gdrcheck/internal/host"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/rdma"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
@@ -139,7 +141,7 @@ var unseenSuffices = map[string]bool{
 // fails or warns: what cannot be seen must then be unknown, or fail for another
 // reason, but never pass or not apply. (Absent and Unsupported are no way of not
 // seeing: there is no such thing.)
-func neverPassesUnseen(t *testing.T, m *topo.Machine, check Check, subject string, opt Options) {
+func neverPassesUnseen(t testing.TB, m *topo.Machine, check Check, subject string, opt Options) {
 	t.Helper()
 	n, err := NewNode(m, opt)
 	if err != nil {
@@ -173,6 +175,62 @@ func neverPassesUnseen(t *testing.T, m *topo.Machine, check Check, subject strin
 	if again := judgeIt(); !reflect.DeepEqual(again, whole) {
 		t.Errorf("%s %s: the machine was not put back", check.ID, subject)
 	}
+}
+
+// errorsOf stands for a test, and notes what it reports.
+type errorsOf struct {
+	testing.TB
+	list []string
+}
+
+func (e *errorsOf) Helper() {}
+
+func (e *errorsOf) Errorf(format string, args ...any) {
+	e.list = append(e.list, fmt.Sprintf(format, args...))
+}
+
+// A check that passes on what it did not see is found out, whatever kind of fact
+// that is; one that asks for it is not.
+func TestPassingUnseenIsFound(t *testing.T) {
+	lanes := func(c *Case) fact.Value[int] { return c.Subject.Leg.Link.Lanes }
+	loaded := func(c *Case) fact.Value[[]host.Module] { return c.Machine.Host.Modules }
+	symbol := func(c *Case) fact.Value[bool] { return c.Machine.Host.Symbols["x"] }
+	for name, tc := range map[string]struct {
+		eval func(*Case)
+		want int // states of one kind of fact, or parts, in which it passes
+	}{
+		"lanes":         {func(c *Case) { warnIf(c, lanes(c).V == 4) }, 3 + 3}, // and the part qos
+		"a list":        {func(c *Case) { warnIf(c, len(loaded(c).V) == 1) }, 3},
+		"a map":         {func(c *Case) { warnIf(c, symbol(c).V) }, 3},
+		"it asks":       {func(c *Case) { n, _ := Need(c, "lanes", lanes(c)); warnIf(c, n == 4) }, 0},
+		"it must see":   {func(c *Case) { _, ok := mustSee(c, "modules", loaded(c)); warnIf(c, ok) }, 0},
+		"not to apply":  {func(c *Case) { notFor(c, lanes(c).State != fact.Known) }, 3 + 3},
+		"what it knows": {func(c *Case) { warnIf(c, true) }, 0},
+	} {
+		m := goodNode()
+		m.Host.Symbols = map[string]fact.Value[bool]{"x": known(true)}
+		e := &errorsOf{TB: t}
+		neverPassesUnseen(e, m, Check{ID: "x", Subjects: EachLeg, Eval: tc.eval}, "mlx5_0/1", Options{})
+		if len(e.list) != tc.want {
+			t.Errorf("%s: %d found, want %d: %q", name, len(e.list), tc.want, e.list)
+		}
+	}
+}
+
+func warnIf(c *Case, bad bool) {
+	if bad {
+		c.Warn("bad")
+		return
+	}
+	c.Pass("good")
+}
+
+func notFor(c *Case, it bool) {
+	if it {
+		c.NotApplicable("not for this")
+		return
+	}
+	c.Warn("bad")
 }
 
 // Where devices may have been overlooked, nothing to judge is unknown; a device

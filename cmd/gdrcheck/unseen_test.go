@@ -105,14 +105,14 @@ func TestUnseenNeverPasses(t *testing.T) {
 		t.Fatalf("exit code %d, %d findings, %d kinds of files", exit, len(want), len(whole.kinds))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(whole.kinds)) {
-		for _, cause := range []error{syscall.EACCES, fact.ErrNotCollected, syscall.ENOENT} {
+		for _, cause := range []error{syscall.EACCES, syscall.EIO, fact.ErrNotCollected, syscall.ENOENT} {
 			_, got, exit := judge(kind, cause)
 			if exit == 0 {
 				t.Errorf("%s: %v: the node is ready", kind, cause)
 			}
 			for subject, was := range want {
 				switch now := got[subject]; {
-				case (was == checks.Fail || was == checks.Unknown) && now == checks.Pass:
+				case (was == checks.Fail || was == checks.Warn || was == checks.Unknown) && now == checks.Pass:
 					t.Errorf("%s: %v: %s: %s becomes %s", kind, cause, subject, was, now)
 				case was == checks.Pass && now == checks.Fail && !errors.Is(cause, syscall.ENOENT) && !strings.HasPrefix(kind, "ask limits") &&
 					// A device that may not be opened is one that jobs cannot use.
