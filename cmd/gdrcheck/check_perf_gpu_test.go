@@ -124,7 +124,7 @@ func TestMeasureNodeGPU(t *testing.T) {
 			m := gpuNode(t, tt.busy)
 			b := nodeDouble(t, map[string]uint64{}, nil)
 			b.newEngine, b.simulated = func() perftest.Engine { return &worker.Perf{} }, false
-			what, outcome := measureTest(t, b, m, nodePerf{Budget: 10 * time.Second})
+			what, outcome := measureTest(t, b, m, nodePerf{Budget: 30 * time.Second})
 			var got []string
 			for _, r := range what.Results {
 				if !r.Good() || !r.Simulated {
