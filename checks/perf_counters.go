@@ -9,7 +9,7 @@ import (
 )
 
 var perfCounters = Check{
-	ID: "perf-counters", Title: "no errors, losses or retransmissions were counted while measuring", Area: AreaPerf, Severity: SeverityWarning,
+	ID: "perf-counters", Title: "no errors, losses or retransmissions were counted or reported while measuring", Area: AreaPerf, Severity: SeverityWarning,
 	DependsOn: []string{"perf-setup"},
 	Why:       "A network that loses packets or a link with errors works, at a fraction of its speed under load, and only counters tell.",
 	Fix: []string{
@@ -30,12 +30,19 @@ var lossy = []qos.Sign{qos.SignError, qos.SignLink, qos.SignDiscard, qos.SignRet
 
 func evalPerfCounters(c *Case) {
 	r := c.Subject.Result
-	if len(r.Counters) == 0 {
+	var bad, busy, unseen []string
+	watched := 0
+	for i := range r.Events {
+		if e := &r.Events[i]; e.Harmful {
+			c.Row("event", e.String(), "ibv_get_async_event at the "+string(e.Side))
+			bad = append(bad, fmt.Sprintf("%s at the %s", e.Meaning, e.Side))
+		}
+	}
+	reported := len(bad)
+	if len(r.Counters) == 0 && reported == 0 {
 		c.Unknown("cannot tell: no counters were read")
 		return
 	}
-	var bad, busy, unseen []string
-	watched := 0
 	for _, side := range bothSides {
 		s := r.Counters[side]
 		watched += len(s.Watched)
@@ -56,7 +63,9 @@ func evalPerfCounters(c *Case) {
 	switch {
 	case len(bad) > 0:
 		c.Warn("%s", strings.Join(bad, "; "))
-		c.Unsure("counters are the whole port's: other traffic counts, too")
+		if len(bad) > reported {
+			c.Unsure("counters are the whole port's: other traffic counts, too")
+		}
 	case len(unseen) > 0:
 		c.Unknown("cannot tell of all: %s", strings.Join(unseen, "; "))
 	case len(busy) > 0:

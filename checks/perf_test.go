@@ -45,6 +45,17 @@ func moved(sign qos.Sign) func(*perftest.Result) {
 	}
 }
 
+// reported has the responder report events of these numbers of enum ibv_event_type.
+func reported(types ...int) func(*perftest.Result) {
+	return func(r *perftest.Result) {
+		for _, n := range types {
+			e := perftest.NewAsyncEvent(n, "mlx5_0/1", 65536, 0)
+			e.Side = perftest.Responder
+			r.Events = append(r.Events, e)
+		}
+	}
+}
+
 func limit(side perftest.Side, change func(*perftest.Limits)) func(*perftest.Result) {
 	return func(r *perftest.Result) {
 		l := r.Limits[side]
@@ -154,6 +165,12 @@ func TestPerfChecks(t *testing.T) {
 		{"congestion", ndr(1), moved(qos.SignCongestion), "perf-counters", Info, "held back: 3 things"},
 		{"one side without counters", ndr(1), func(r *perftest.Result) { r.Counters[perftest.Initiator] = perftest.SideCounters{Reason: "none here"} }, "perf-counters", Unknown, "initiator: none here"},
 		{"no counters", ndr(1), func(r *perftest.Result) { r.Counters = nil }, "perf-counters", Unknown, "no counters were read"},
+		{"a port that went down and came up", ndr(1), reported(10, 9), "perf-counters", Warn, "the port went down at the responder"},
+		{"that, and no counters", ndr(1), func(r *perftest.Result) {
+			reported(10, 9)(r)
+			r.Counters = nil
+		}, "perf-counters", Warn, "the port went down at the responder"},
+		{"another subnet manager", ndr(1), reported(13), "perf-counters", Pass, "4 counters watched"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.change != nil {

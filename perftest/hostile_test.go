@@ -347,17 +347,22 @@ func TestPeerFailure(t *testing.T) {
 	}
 }
 
-// A client of another version learns which both are.
+// A client of another version, older or later, learns which both are, and so does
+// whoever reads what the server says.
 func TestVersion(t *testing.T) {
 	b := newLab(t, labOptions{timing: hasty})
-	r, err := dialTLS(t, b.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.hello(t, b.token.Encode(), 7)
-	m := r.read(t)
-	if got := string(m["error"]); !strings.Contains(got, "version 3") || !strings.Contains(got, "version 7") || !strings.Contains(got, "same gdrcheck on both sides") {
-		t.Errorf("%v", m)
+	for _, version := range []int{2, 7} {
+		r, err := dialTLS(t, b.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.hello(t, b.token.Encode(), version)
+		m := r.read(t)
+		theirs := fmt.Sprintf("the client version %d: use the same gdrcheck on both sides", version)
+		if got := string(m["error"]); !strings.Contains(got, `"code":"version"`) || !strings.Contains(got, "the server speaks version 3") || !strings.Contains(got, theirs) {
+			t.Errorf("%s", got)
+		}
+		b.wait(t, "the refusal", func(e perftest.Event) bool { return e.Refused != nil && strings.Contains(e.Refused.Error(), theirs) })
 	}
 	b.works(t)
 }

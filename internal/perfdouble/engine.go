@@ -247,7 +247,9 @@ func (e *Engine) Verify(ctx context.Context, size int, _ perftest.Outcome) (*per
 }
 
 // Events implements perftest.Engine.
-func (e *Engine) Events(context.Context) perftest.Reported { return perftest.Reported{Events: e.Reports} }
+func (e *Engine) Events(context.Context) perftest.Reported {
+	return perftest.Reported{Events: e.Reports}
+}
 
 // Close implements perftest.Engine.
 func (e *Engine) Close() error {

@@ -47,7 +47,8 @@ func (s *Session) watch() (*watch, error) {
 	w := &watch{s: s, stop: fd, ended: make(chan struct{}), since: uint64(C.gdr_now_ns())}
 	go func() {
 		defer close(w.ended)
-		for C.gdr_wait_event(s.s, C.int(fd)) != 0 && w.drain() {
+		for more := true; more && C.gdr_wait_event(s.s, C.int(fd)) != 0; {
+			more = w.drain()
 		}
 	}()
 	return w, nil
@@ -89,8 +90,9 @@ func (w *watch) note(e *C.struct_gdr_event) {
 	}
 }
 
-// begin says that a run begins.
-func (w *watch) begin(size int) {
+// prepared says that this end is ready for the run of a size. The other end's may
+// begin before this one's.
+func (w *watch) prepared(size int) {
 	if w == nil {
 		return
 	}
@@ -98,6 +100,17 @@ func (w *watch) begin(size int) {
 	defer w.mu.Unlock()
 	_ = w.take() // of before
 	w.since, w.size, w.ofRun = uint64(C.gdr_now_ns()), size, nil
+}
+
+// begin says that the run begins.
+func (w *watch) begin() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.take()
+	w.since = uint64(C.gdr_now_ns())
 }
 
 // ofFailedRun are the events of the last run, which has failed.

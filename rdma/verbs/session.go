@@ -332,12 +332,13 @@ func (s *Session) Prepare(size int) error {
 	if C.gdr_session_prepare(s.s, &step) != 0 {
 		return s.failure()
 	}
+	s.events.prepared(size)
 	return nil
 }
 
 // Run measures the size that was prepared.
 func (s *Session) Run(size int) (perftest.Outcome, error) {
-	s.events.begin(size)
+	s.events.begin()
 	if C.gdr_session_run(s.s) != 0 {
 		return perftest.Outcome{}, s.brokeOff()
 	}

@@ -1,4 +1,5 @@
-/* A test double of libibverbs with one device, stub0, that moves data between
+/* A test double of libibverbs with one device, stub0, or GDR_STUB_DEVICES of
+ * them, stub0, stub1 and so on, that moves data between
  * queue pairs: of the same process by memcpy, to another process over a socket,
  * whose other end does there what a NIC would. The numbers of queue pairs tell
  * which process they are of. GDR_STUB_FAULT, read at every open, makes it
@@ -41,16 +42,25 @@ long messages, fault_at;
 int unplugged, reported;
 char fault[16];
 int fault_type;
-static struct ibv_device dev = { .name = "stub0" };
+static struct ibv_device devices[] = {
+	{ .name = "stub0" }, { .name = "stub1" }, { .name = "stub2" }, { .name = "stub3" },
+	{ .name = "stub4" }, { .name = "stub5" }, { .name = "stub6" }, { .name = "stub7" },
+};
 
 int is(const char *name) { return messages == fault_at && !strcmp(fault, name); }
 
 struct ibv_device **ibv_get_device_list(int *num)
 {
-	static struct ibv_device *list[2] = { &dev };
+	enum { MOST = sizeof(devices) / sizeof(devices[0]) };
+	static struct ibv_device *list[MOST + 1];
+	const char *asked = getenv("GDR_STUB_DEVICES");
+	int n = asked ? atoi(asked) : 1;
 
+	n = n < MOST ? n : MOST;
+	for (int i = 0; i < n; i++)
+		list[i] = &devices[i];
 	if (num)
-		*num = 1;
+		*num = n;
 	return list;
 }
 void ibv_free_device_list(struct ibv_device **list) { (void)list; }

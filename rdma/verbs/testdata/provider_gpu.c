@@ -4,12 +4,14 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+enum { MEMORY_TYPE = 2, DEVICE_ORDINAL = 9, TYPE_DEVICE = 2, MOST_GPUS = 16, HOST = -1 };
+
 static struct {
 	int (*copy)(unsigned long long, unsigned long long, size_t);
 	int (*pointer)(void *, int, unsigned long long);
 	int (*retain)(void **, int);
 	int (*set_current)(void *);
-	void *context;
+	void *contexts[MOST_GPUS];
 } cu;
 
 void load_cuda(void)
@@ -21,7 +23,7 @@ void load_cuda(void)
 	if (!path || !strcmp(path, loaded))
 		return;
 	snprintf(loaded, sizeof(loaded), "%s", path);
-	cu.context = NULL;
+	memset(cu.contexts, 0, sizeof(cu.contexts));
 	lib = dlopen(path, RTLD_LAZY);
 	if (!lib)
 		abort();
@@ -33,22 +35,47 @@ void load_cuda(void)
 
 int on_gpu(const void *p)
 {
-	enum { MEMORY_TYPE = 2, DEVICE = 2 };
 	unsigned int type = 0;
 
-	return cu.pointer && !cu.pointer(&type, MEMORY_TYPE, (unsigned long long)(uintptr_t)p) && type == DEVICE;
+	return cu.pointer && !cu.pointer(&type, MEMORY_TYPE, (unsigned long long)(uintptr_t)p) && type == TYPE_DEVICE;
+}
+
+/* The GPU that memory is of, or HOST. */
+static int gpu_of(const void *p)
+{
+	int gpu = 0;
+
+	if (!on_gpu(p))
+		return HOST;
+	if (cu.pointer(&gpu, DEVICE_ORDINAL, (unsigned long long)(uintptr_t)p) || gpu < 0 || gpu >= MOST_GPUS)
+		return 0;
+	return gpu;
+}
+
+/* In the GPU's own context: what cuMemCreate gave no other GPU may touch. */
+static void move_on(int gpu, void *to, const void *from, size_t n)
+{
+	if (!cu.contexts[gpu] && cu.retain(&cu.contexts[gpu], gpu))
+		abort();
+	if (cu.set_current(cu.contexts[gpu]) || cu.copy((unsigned long long)(uintptr_t)to, (unsigned long long)(uintptr_t)from, n))
+		abort();
 }
 
 void move(void *to, const void *from, size_t n)
 {
-	if (!on_gpu(to) && !on_gpu(from)) {
+	int there = gpu_of(to), here = gpu_of(from);
+	void *between;
+
+	if (there == HOST && here == HOST) {
 		memcpy(to, from, n);
-		return;
+	} else if (there == here || there == HOST || here == HOST) {
+		move_on(there == HOST ? here : there, to, from, n);
+	} else {
+		between = malloc(n);
+		move_on(here, between, from, n);
+		move_on(there, to, between, n);
+		free(between);
 	}
-	if (!cu.context && cu.retain(&cu.context, 0))
-		abort();
-	if (cu.set_current(cu.context) || cu.copy((unsigned long long)(uintptr_t)to, (unsigned long long)(uintptr_t)from, n))
-		abort();
 }
 
 void change(uint8_t *at, uint8_t by)
