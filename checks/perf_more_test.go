@@ -447,3 +447,26 @@ func TestBrokenOff(t *testing.T) {
 		t.Errorf("nothing compared, and no error: %q", got)
 	}
 }
+
+// An event is this connection's own; a counter is the whole port's, and may have
+// counted what is another's.
+func TestCountersAreUnsure(t *testing.T) {
+	event := func(r *perftest.Result) {
+		r.Events = []perftest.AsyncEvent{{Type: "IBV_EVENT_PORT_ERR", Meaning: "the port went down", Side: perftest.Initiator, Harmful: true}}
+	}
+	counter := moved(qos.SignLink)
+	for name, tt := range map[string]struct {
+		change []func(*perftest.Result)
+		unsure bool
+	}{
+		"an event": {[]func(*perftest.Result){event}, false}, "a counter": {[]func(*perftest.Result){counter}, true}, "both": {[]func(*perftest.Result){event, counter}, true},
+	} {
+		r := ndr(380)
+		for _, change := range tt.change {
+			change(r)
+		}
+		if f := onMeasurements(t, goodNode(), "perf-counters", r)[0]; f.Verdict != Warn || (f.Unsure != "") != tt.unsure {
+			t.Errorf("%s: %s %s; unsure %q", name, f.Verdict, f.Message, f.Unsure)
+		}
+	}
+}
