@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -113,6 +114,10 @@ func parsePolicy(text []byte) (*Policy, error) {
 	if len(text) > MaxPolicyBytes {
 		return nil, &PolicyError{Message: fmt.Sprintf("too large for a policy: more than %d bytes", MaxPolicyBytes)}
 	}
+	text, err := policyText(text)
+	if err != nil {
+		return nil, err
+	}
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return nil, yamlError(err)
@@ -128,6 +133,9 @@ func parsePolicy(text []byte) (*Policy, error) {
 		if found := ast.Filter(odd.node, file.Docs[0].Body); len(found) > 0 {
 			return nil, faultAt(found[0], "%s are not taken in a policy", odd.name)
 		}
+	}
+	if err := formed(file.Docs[0].Body, reflect.TypeFor[Policy]()); err != nil {
+		return nil, err
 	}
 	var p Policy
 	if err := strictYAML(text, &p); err != nil {
@@ -149,7 +157,8 @@ func parsePolicy(text []byte) (*Policy, error) {
 func yamlError(err error) error {
 	if ye, ok := errors.AsType[yaml.Error](err); ok {
 		if t := ye.GetToken(); t != nil {
-			return &PolicyError{Line: t.Position.Line, Column: t.Position.Column, Message: ye.GetMessage()}
+			message := strings.ReplaceAll(ye.GetMessage(), "character '\t' that", "a tab, which")
+			return &PolicyError{Line: t.Position.Line, Column: t.Position.Column, Message: message}
 		}
 		return &PolicyError{Message: ye.GetMessage()}
 	}
@@ -204,6 +213,9 @@ func (p *Policy) valid(file *ast.File) error {
 	}{{"gpus", p.Expect.GPUs.Count, p.Expect.GPUs.Min, 0}, {"nics", p.Expect.NICs.Count, p.Expect.NICs.Min, p.Expect.NICs.RateGbps}} {
 		if c.count != nil && *c.count < 0 || c.min < 0 || c.rateGbps < 0 {
 			return fault(place("expect", c.name), "a number below zero")
+		}
+		if c.count != nil && c.min > 0 {
+			return fault(place("expect", c.name), "count is exact: no min beside it")
 		}
 	}
 	if p.Network != nil {

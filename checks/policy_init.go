@@ -26,7 +26,7 @@ const policyTail = `
 # off: [gdrdrv]               # checks or areas that do not run
 # waivers:
 #   - check: acs-redirect
-#     subject: "0000:3a:00.0" # as reports show it; * stands for anything
+#     subject: "GPU4 *"       # as reports show it; * and ? stand for others
 #     reason: waits for the BIOS update, ticket 7
 #     expires: 2030-12-31     # last day on which it holds
 `

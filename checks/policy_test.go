@@ -45,6 +45,20 @@ waivers:
 	}
 }
 
+// What editors and people write and mean the same by is taken.
+func TestPolicyForms(t *testing.T) {
+	for name, text := range map[string]string{
+		"byte order mark": "\ufeffexpect:\n  nics: {firmware: '28.10', rate_gbps: 400, model: H7}\n",
+		"CRLF":            "expect:\r\n  nics:\r\n    firmware: '28.10'\r\n    rate_gbps: 400.0\r\n    model: \"H7\"\r\n",
+		"end mark":        "expect: {nics: {firmware: '28.10', rate_gbps: 400, model: H7}}\noff:\nthresholds:\n...\n",
+	} {
+		e := mustPolicy(t, text).Expect.NICs
+		if e.Firmware != "28.10" || e.RateGbps != 400 || e.Model != "H7" {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
 // What is wrong with a policy is said with its line and column.
 func TestBadPolicies(t *testing.T) {
 	for _, tc := range []struct {
@@ -79,6 +93,25 @@ func TestBadPolicies(t *testing.T) {
 		{"tag", "off: !!str memlock\n", 1, 6, "tags"},
 		{"huge", "#" + strings.Repeat("x", MaxPolicyBytes), 0, 0, "too large"},
 		{"as large as may be", "#" + strings.Repeat("x", MaxPolicyBytes-1), 0, 0, "one YAML document"},
+		{"not UTF-8", "off: [memlock]\n# caf\xe9\n", 2, 6, "not UTF-8"},
+		{"UTF-16", "\xff\xfeo\x00f\x00f\x00", 1, 1, "UTF-16"},
+		{"a fraction", "expect:\n  gpus: {count: 8.5}\n", 2, 17, "whole number"},
+		{"a fraction below", "thresholds: {xid_fatal: [79, 1.5]}\n", 1, 30, "whole number"},
+		{"a text for a number", "thresholds: {memlock_min_bytes: 17GB}\n", 1, 33, "whole number"},
+		{"no number", "expect:\n  nics: {rate_gbps: .nan}\n", 2, 21, "want a number"},
+		{"infinite", "expect:\n  nics: {rate_gbps: .inf}\n", 2, 21, "want a number"},
+		{"negative threshold", "thresholds:\n  idle_max_latency_us: -1\n", 2, 24, "below zero"},
+		{"negative share", "thresholds:\n  bar1_min_share: -0.5\n", 2, 19, "below zero"},
+		{"too large", "expect: {gpus: {count: 99999999999999999999}}\n", 1, 24, "whole number"},
+		{"one word for a list", "off: memlock\n", 1, 6, "want a list"},
+		{"a list for a word", "preset: [dgx-h100]\n", 1, 9, "want a text"},
+		{"a list for keys", "expect: [gpus]\n", 1, 9, "want keys"},
+		{"a number for a key", "1: 2\n", 1, 1, "unknown field"},
+		{"nothing for a key", "~: 2\n", 1, 1, "unknown field"},
+		{"a neighbour without a name", "network: {neighbours: {mlx5_0: }}\n", 1, 24, "no value"},
+		{"a number for a text", "expect: {nics: {firmware: 28.10}}\n", 1, 27, "\"28.10\""},
+		{"a tab", "expect:\n\tgpus: {count: 8}\n", 2, 1, "tab"},
+		{"exactly and at least", "expect:\n  gpus: {count: 8, min: 9}\n", 2, 0, "exact"},
 		{"waiver without a check", "waivers:\n- {subject: node, reason: x, expires: 2026-01-01}\n", 2, 0, "wants check"},
 		{"waiver without a subject", "waivers:\n- {check: memlock, reason: x, expires: 2026-01-01}\n", 2, 0, "wants check"},
 	} {

@@ -2,6 +2,7 @@ package pci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -35,6 +36,9 @@ type Options struct {
 	// Workers is how many functions are read at once; 0 means 8. The Source
 	// must allow that many calls at a time.
 	Workers int
+	// Late are functions, by Dir, that a collection did not reach of which this
+	// is the recording, with what it said of them.
+	Late map[string]string
 }
 
 // Collect reads every function below Devices, sorted by address. A function
@@ -60,7 +64,7 @@ func Collect(ctx context.Context, src fact.Source, opt Options) ([]Function, err
 	}
 	slices.SortFunc(fns, func(a, b Function) int { return a.Address.Compare(b.Address) })
 
-	readAll(ctx, src, fns, opt.Workers)
+	readAll(ctx, src, fns, opt)
 	if opt.Config != ConfigNone {
 		readConfigs(ctx, src, fns, opt.Config)
 	}
@@ -72,7 +76,8 @@ func Collect(ctx context.Context, src fact.Source, opt Options) ([]Function, err
 
 // readAll fills fns from sysfs. Each worker hands its copy over when it is
 // whole, so that one stuck in the kernel leaves the others' answers alone.
-func readAll(ctx context.Context, src fact.Source, fns []Function, workers int) {
+func readAll(ctx context.Context, src fact.Source, fns []Function, opt Options) {
+	workers := opt.Workers
 	if workers <= 0 {
 		workers = 8
 	}
@@ -89,6 +94,9 @@ func readAll(ctx context.Context, src fact.Source, fns []Function, workers int) 
 			for i := int(next.Add(1)) - 1; i < len(todo) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				fn := fact.Guarded(src, func(src fact.Source) Function {
 					fn := todo[i]
+					if fn.Late = opt.Late[fn.Dir]; fn.Late != "" {
+						src = fact.Unreachable{Err: errors.New(fn.Late)}
+					}
 					readFunction(src, &fn)
 					return fn
 				})
@@ -103,6 +111,7 @@ func readAll(ctx context.Context, src fact.Source, fns []Function, workers int) 
 		for i := range fns {
 			if !got[i] {
 				late := fact.Unreachable{Err: fmt.Errorf("not read in time: %w", context.Cause(ctx))}
+				fns[i].Late = late.Err.Error()
 				readFunction(late, &fns[i])
 			}
 		}

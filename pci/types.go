@@ -45,6 +45,7 @@ type Function struct {
 	Dir        string   `json:"dir"`                   // "/sys/bus/pci/devices/0000:01:00.0"
 	Parent     *Address `json:"parent,omitempty"`      // the bridge above; nil below a host bridge
 	HostBridge string   `json:"host_bridge,omitempty"` // root bus in the sysfs path, "pci0000:20"
+	Late       string   `json:"-"`                     // why it was not reached, where it was not: what its values then say
 
 	Vendor          fact.Value[ID]    `json:"vendor,omitzero"`
 	Device          fact.Value[ID]    `json:"device,omitzero"`

@@ -257,7 +257,7 @@ func TestMeasuredIsRecorded(t *testing.T) {
 	}
 	promised(t, got)
 	table, _ := mustRun(t, "check", "--from", name)
-	if !strings.Contains(string(table), "measured: each port with itself") || !strings.Contains(string(table), "perf-shared") {
+	if !strings.Contains(string(table), "\nmeasured:\neach port with itself, which stays inside the NIC\n") || !strings.Contains(string(table), "perf-shared") {
 		t.Errorf("%s", table)
 	}
 	again := filepath.Join(t.TempDir(), "again.rec")

@@ -62,8 +62,12 @@ func complain(stderr io.Writer, err error) {
 }
 
 // oneLine makes one line of a message, whatever a library, a file name or a
-// panic put into it, that no terminal obeys.
+// panic put into it, that no terminal obeys and nobody has to scroll for.
 func oneLine(s string) string {
+	const most = 2000 // bytes
+	if len(s) > most {
+		s = s[:most/2] + " ... " + s[len(s)-most/2:]
+	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) {
 			return '?'

@@ -153,4 +153,8 @@ func TestComplaint(t *testing.T) {
 	if got, want := string(errs), "gdrcheck: cannot read /tmp/?[2J?2J? x: no such file or directory\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	long := "/tmp/" + strings.Repeat("x", 100_000)
+	if _, errs, code := inProcess("check", "--from", long); code != 2 || len(errs) > 2500 || !strings.HasSuffix(string(errs), ": file name too long\n") {
+		t.Errorf("exit code %d, %d bytes of complaint", code, len(errs))
+	}
 }

@@ -113,19 +113,31 @@ func policyCheckRun(opts *policyCheckOptions) error {
 		return err
 	}
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "%s: valid\n", opts.File)
+	fmt.Fprintf(&text, "%s: valid\n", oneLine(opts.File))
 	for _, w := range p.Waivers {
 		state := "until " + w.Expires
 		if !w.Holds(opts.Now) {
 			state = "expired on " + w.Expires
 		}
-		fmt.Fprintf(&text, "waiver %s: %s, %s (%s)\n", state, w.Check, w.Subject, w.Reason)
+		fmt.Fprintln(&text, oneLine(fmt.Sprintf("waiver %s: %s, %s (%s)", state, w.Check, w.Subject, w.Reason)))
 	}
 	return writeStdout(opts.IO, text.Bytes())
 }
 
+// policyTime bounds the reading of a policy: a FIFO may never give one, and the
+// YAML library takes a minute for some 100 kB of brackets.
+const policyTime = 10 * time.Second
+
 // readPolicy reads a policy file; whatever is wrong with it is the caller's to mend.
 func readPolicy(name string) (*checks.Policy, error) {
+	p, ok, err := inTime(policyTime, func() (*checks.Policy, error) { return parsePolicy(name) })
+	if !ok {
+		return nil, usagef("cannot read %s: no policy read within %s", name, policyTime)
+	}
+	return p, err
+}
+
+func parsePolicy(name string) (*checks.Policy, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, usagef("cannot read %s: %w", name, pathCause(err))

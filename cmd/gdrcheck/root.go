@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -51,6 +52,9 @@ func newRootCommand(s *streams) *cobra.Command {
 			if err := noEmptyFlags(cmd.Flags()); err != nil {
 				return err
 			}
+			if err := keepsInputs(cmd.Flags()); err != nil {
+				return err
+			}
 			s.started = true
 			return nil
 		},
@@ -92,6 +96,37 @@ func noEmptyFlags(flags *pflag.FlagSet) (err error) {
 		}
 	})
 	return err
+}
+
+// keepsInputs refuses an output that would replace the file that is read: a
+// recording of a machine is not made twice.
+func keepsInputs(flags *pflag.FlagSet) error {
+	var written []string
+	if f := flags.Lookup("output"); f != nil && f.Changed {
+		if several, ok := f.Value.(*outputs); ok {
+			for _, o := range several.list {
+				written = append(written, o.File)
+			}
+		} else {
+			written = append(written, f.Value.String())
+		}
+	}
+	if f := flags.Lookup("record"); f != nil {
+		written = append(written, f.Value.String())
+	}
+	for _, input := range []string{"from", "policy"} {
+		f := flags.Lookup(input)
+		if f == nil || !f.Changed {
+			continue
+		}
+		read := followLinks(f.Value.String())
+		for _, w := range written {
+			if st, err := os.Stat(read); w != "" && followLinks(w) == read && err == nil && st.Mode().IsRegular() {
+				return usagef("%s would be overwritten, which --%s reads: give the output another name", w, input)
+			}
+		}
+	}
+	return nil
 }
 
 var colorModes = []string{"auto", "always", "never"}

@@ -143,8 +143,19 @@ func replay(rec *fact.Recording, fallback string) *source {
 // openInTime is open within the time limit: a FIFO that nobody writes to, or a
 // file system that does not answer, would hold it for ever.
 func (o *sourceOptions) openInTime() (*source, error) {
+	limit := max(o.Timeout, time.Second)
+	src, ok, err := inTime(limit, o.open)
+	if !ok {
+		return nil, usagef("cannot read %s: no answer within %s", cmp.Or(o.From, o.Root, "/"), limit)
+	}
+	return src, err
+}
+
+// inTime gives up on f after a time; f goes on by itself then, since a read that
+// hangs in the kernel cannot be stopped. ok is false where it was given up.
+func inTime[T any](limit time.Duration, f func() (T, error)) (v T, ok bool, err error) {
 	type result struct {
-		src      *source
+		v        T
 		err      error
 		panicked any
 	}
@@ -155,16 +166,16 @@ func (o *sourceOptions) openInTime() (*source, error) {
 			r.panicked = recover()
 			done <- r
 		}()
-		r.src, r.err = o.open()
+		r.v, r.err = f()
 	}()
 	select {
 	case r := <-done:
 		if r.panicked != nil {
 			panic(r.panicked)
 		}
-		return r.src, r.err
-	case <-time.After(max(o.Timeout, time.Second)):
-		return nil, usagef("cannot read %s: no answer within %s", cmp.Or(o.From, o.Root, "/"), max(o.Timeout, time.Second))
+		return r.v, true, r.err
+	case <-time.After(limit):
+		return v, false, nil
 	}
 }
 
@@ -209,6 +220,11 @@ func (o *sourceOptions) machine(ctx context.Context, want collect.Options) (*top
 		lost := map[string]string{}
 		for _, p := range m.Problems {
 			lost[p.Part] = p.Reason
+		}
+		for _, f := range m.PCI {
+			if f.Late != "" {
+				lost[f.Dir] = f.Late
+			}
 		}
 		rec.SetLost(lost)
 	}

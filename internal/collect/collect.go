@@ -86,7 +86,7 @@ func Machine(ctx context.Context, src fact.Source, opt Options) *topo.Machine {
 	s.startAsks(asking, opt)
 
 	functions, err := part(ctx, opt.lost, "pci", func() result[[]pci.Function] {
-		f, err := pci.Collect(asking, s, pci.Options{Config: opt.Config})
+		f, err := pci.Collect(asking, s, pci.Options{Config: opt.Config, Late: opt.lost})
 		return result[[]pci.Function]{f, err}
 	})
 	if err == nil {

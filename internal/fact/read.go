@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -96,6 +97,8 @@ type OS struct {
 	root string
 	live bool
 	ask  Asker
+
+	folders sync.Map // with another root: directory and where its links lead, below root
 }
 
 // Asker answers questions about the live machine; the worker's client is one.
@@ -117,6 +120,9 @@ func NewOS(root string, ask Asker) (*OS, error) {
 	if !st.IsDir() {
 		return nil, &fs.PathError{Op: "open root", Path: root, Err: syscall.ENOTDIR}
 	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return nil, err
+	}
 	if abs == "/" {
 		abs = ""
 	}
@@ -133,11 +139,21 @@ func isFS(dir string, magic int64) bool {
 func (o *OS) Live() bool { return o.live }
 
 // ReadFile implements Source.
-func (o *OS) ReadFile(name string) ([]byte, error) { return ReadBounded(o.path(name)) }
+func (o *OS) ReadFile(name string) ([]byte, error) {
+	p, err := o.path(name)
+	if err != nil {
+		return nil, err
+	}
+	return ReadBounded(p)
+}
 
 // ReadDir implements Source.
 func (o *OS) ReadDir(name string) ([]Entry, error) {
-	list, err := os.ReadDir(o.path(name))
+	p, err := o.path(name)
+	if err != nil {
+		return nil, err
+	}
+	list, err := os.ReadDir(p)
 	if err != nil {
 		return nil, err
 	}
@@ -149,11 +165,22 @@ func (o *OS) ReadDir(name string) ([]Entry, error) {
 }
 
 // Readlink implements Source.
-func (o *OS) Readlink(name string) (string, error) { return os.Readlink(o.path(name)) }
+func (o *OS) Readlink(name string) (string, error) {
+	name = path.Clean(name)
+	dir, err := o.path(path.Dir(name))
+	if err != nil {
+		return "", err
+	}
+	return os.Readlink(dir + "/" + path.Base(name))
+}
 
 // Stat implements Source.
 func (o *OS) Stat(name string) (Info, error) {
-	st, err := os.Stat(o.path(name))
+	p, err := o.path(name)
+	if err != nil {
+		return Info{}, err
+	}
+	st, err := os.Stat(p)
 	if err != nil {
 		return Info{}, err
 	}
@@ -168,26 +195,44 @@ func (o *OS) Stat(name string) (Info, error) {
 // and every other question is ErrNotCollected.
 func (o *OS) Ask(ctx context.Context, name string, args ...string) ([]Record, error) {
 	if name == AskFiles {
-		args = o.paths(args)
+		return o.askFiles(ctx, args)
 	}
 	if o.live && o.ask != nil {
-		recs, err := o.ask.Ask(ctx, name, args...)
-		if name == AskFiles {
-			for i := range recs {
-				recs[i].Subject = strings.TrimPrefix(recs[i].Subject, o.root)
-			}
+		return o.ask.Ask(ctx, name, args...)
+	}
+	return nil, fmt.Errorf("%s: only a live machine can answer: %w", name, ErrNotCollected)
+}
+
+func (o *OS) askFiles(ctx context.Context, names []string) ([]Record, error) {
+	var recs []Record
+	var paths []string
+	named := make(map[string][]string, len(names)) // by path: links may lead to one file
+	for _, name := range names {
+		p, err := o.path(name)
+		if err != nil {
+			recs = append(recs, ContentRecord(name, nil, err))
+			continue
 		}
-		return recs, err
+		paths, named[p] = append(paths, p), append(named[p], name)
 	}
-	if name != AskFiles {
-		return nil, fmt.Errorf("%s: only a live machine can answer: %w", name, ErrNotCollected)
+	var answers []Record
+	if o.live && o.ask != nil {
+		var err error
+		if answers, err = o.ask.Ask(ctx, AskFiles, paths...); err != nil {
+			return answers, err
+		}
+	} else {
+		for _, p := range paths {
+			answers = append(answers, FileRecord(p))
+		}
 	}
-	out := make([]Record, len(args))
-	for i, a := range args {
-		out[i] = FileRecord(a)
-		out[i].Subject = strings.TrimPrefix(a, o.root)
+	for _, a := range answers {
+		if list := named[a.Subject]; len(list) > 0 {
+			a.Subject, named[a.Subject] = list[0], list[1:]
+		}
+		recs = append(recs, a)
 	}
-	return out, nil
+	return recs, nil
 }
 
 // FileRecord reads one file into an AskFiles record.
@@ -209,12 +254,48 @@ func ContentRecord(name string, content []byte, err error) Record {
 	return r
 }
 
-func (o *OS) paths(args []string) []string {
-	out := make([]string, len(args))
-	for i, a := range args {
-		out[i] = o.path(a)
+// path is where a name of the machine is found. Below another root, links are
+// followed as that machine would: the kernel takes an absolute one from the root
+// of this machine, and would have its files read in place of the other's.
+func (o *OS) path(name string) (string, error) {
+	if o.root == "" {
+		return name, nil
 	}
-	return out
+	const most = 40 // as the kernel follows
+	p, ok := o.follow(path.Clean(name), most)
+	if !ok {
+		return "", &fs.PathError{Op: "open", Path: name, Err: syscall.ELOOP}
+	}
+	return o.root + p, nil
 }
 
-func (o *OS) path(name string) string { return o.root + name }
+func (o *OS) follow(name string, most int) (string, bool) {
+	if name == "/" || most == 0 {
+		return name, most > 0
+	}
+	dir, ok := o.folder(path.Dir(name), most)
+	if !ok {
+		return "", false
+	}
+	p := path.Join(dir, path.Base(name))
+	target, err := os.Readlink(o.root + p)
+	if err != nil { // no link
+		return p, true
+	}
+	if !path.IsAbs(target) {
+		target = path.Join(dir, target)
+	}
+	return o.follow(path.Clean(target), most-1)
+}
+
+// folder is follow of a directory, which many files share.
+func (o *OS) folder(name string, most int) (string, bool) {
+	if p, ok := o.folders.Load(name); ok {
+		return p.(string), true
+	}
+	p, ok := o.follow(name, most)
+	if ok {
+		o.folders.Store(name, p)
+	}
+	return p, ok
+}

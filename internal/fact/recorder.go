@@ -21,18 +21,18 @@ const recordingVersion = 1
 // recording is the file: one JSON document, compressed with zstd. Maps are
 // written sorted, so the same answers give the same bytes.
 type recording struct {
-	Version     int                       `json:"gdrcheck_recording"`
-	Tool        string                    `json:"tool"`
-	CollectedAt time.Time                 `json:"collected_at"`
-	Origin      string                    `json:"origin,omitempty"`
-	Simulated   bool                      `json:"simulated,omitempty"`
-	Lost        map[string]string         `json:"lost,omitempty"` // parts that were given up, with the reason
-	Files       map[string]recordedFile   `json:"files,omitempty"`
-	Dirs        map[string]recordedDir    `json:"dirs,omitempty"`
-	Links       map[string]recordedLink   `json:"links,omitempty"`
-	Stats       map[string]recordedStat   `json:"stats,omitempty"`
-	Served      map[string]recordedServed `json:"served,omitempty"` // AskFiles, by path
-	Asks        []recordedAsk             `json:"asks,omitempty"`   // by name, then arguments
+	Version     int                    `json:"gdrcheck_recording"`
+	Tool        string                 `json:"tool"`
+	CollectedAt time.Time              `json:"collected_at"`
+	Origin      string                 `json:"origin,omitempty"`
+	Simulated   bool                   `json:"simulated,omitempty"`
+	Lost        map[string]string      `json:"lost,omitempty"` // parts that were given up, with the reason
+	Files       byName[recordedFile]   `json:"files,omitempty"`
+	Dirs        byName[recordedDir]    `json:"dirs,omitempty"`
+	Links       byName[recordedLink]   `json:"links,omitempty"`
+	Stats       byName[recordedStat]   `json:"stats,omitempty"`
+	Served      byName[recordedServed] `json:"served,omitempty"` // AskFiles, by path
+	Asks        []recordedAsk          `json:"asks,omitempty"`   // by name, then arguments
 }
 
 // recordedFile holds a file as text where it is UTF-8, so that people can read
@@ -140,8 +140,8 @@ func NewRecorder(src Source) *Recorder {
 	}
 }
 
-// SetLost names the parts of the collection that were given up at the deadline
-// or broke, with the reason: what had been read of them is not what was judged.
+// SetLost names the parts of the collection, and the PCI functions by their
+// folders, that were given up at the deadline or broke, with the reason: what had been read of them is not what was judged.
 func (r *Recorder) SetLost(lost map[string]string) { r.lost = lost }
 
 // SetOrigin says what was recorded, as a document's origin does: a replay must

@@ -97,7 +97,11 @@ func decodeRecording(b []byte, doc *recording) error {
 		return fmt.Errorf("%w: it holds no document of gdrcheck", ErrNotRecording)
 	}
 	if *head.Version != recordingVersion {
-		return fmt.Errorf("%w: %d, this program reads %d", ErrRecordingVersion, *head.Version, recordingVersion)
+		other := "an older"
+		if *head.Version > recordingVersion {
+			other = "a newer"
+		}
+		return fmt.Errorf("%w: %d, made by %s gdrcheck; this one reads %d", ErrRecordingVersion, *head.Version, other, recordingVersion)
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -112,6 +116,10 @@ func decodeRecording(b []byte, doc *recording) error {
 
 // valid demands of every entry one answer, and no more.
 func (doc *recording) valid() error {
+	// Waivers hold by this day, and JSON writes years of four digits.
+	if y := doc.CollectedAt.UTC().Year(); doc.CollectedAt.IsZero() || y < 1 || y > 9999 {
+		return errors.New("it does not say when the machine was read")
+	}
 	for name, f := range doc.Files {
 		if err := entry(name, f.parts()); err != nil {
 			return err
@@ -283,4 +291,37 @@ func (r *Recording) file(name string) Record {
 		rec.Data, _ = json.Marshal(s.content()) // a byte slice always marshals
 	}
 	return rec
+}
+
+// byName is a JSON object whose every name stands in it once: of two answers
+// encoding/json would take the last, and who looks through the file the first.
+type byName[T any] map[string]T
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *byName[T]) UnmarshalJSON(b []byte) error {
+	if *m != nil {
+		return errors.New("one kind of answers stands there twice")
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.Join(err, errors.New("no answers by name"))
+	}
+	*m = byName[T]{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := t.(string) // all that a name can be
+		if _, twice := (*m)[name]; twice {
+			return fmt.Errorf("%q stands there twice", name)
+		}
+		var v T
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		(*m)[name] = v
+	}
+	return nil
 }

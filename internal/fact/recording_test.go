@@ -284,7 +284,10 @@ func TestBadRecordings(t *testing.T) {
 		{"bomb", bomb.Bytes(), ErrRecordingTooBig, "128 MiB"},
 		{"no JSON", packed(t, "hello"), ErrNotRecording, ""},
 		{"other JSON", packed(t, `{"a":1}`), ErrNotRecording, ""},
-		{"newer", packed(t, `{"gdrcheck_recording":2,"later":true}`), ErrRecordingVersion, "2, this program reads 1"},
+		{"newer", packed(t, `{"gdrcheck_recording":2,"later":true}`), ErrRecordingVersion, "2, made by a newer gdrcheck; this one reads 1"},
+		{"older", packed(t, `{"gdrcheck_recording":0}`), ErrRecordingVersion, "0, made by an older gdrcheck"},
+		{"no time", packed(t, `{"gdrcheck_recording":1,"tool":"gdrcheck"}`), ErrRecordingBroken, "when"},
+		{"a time that JSON cannot write", packed(t, `{"gdrcheck_recording":1,"tool":"gdrcheck","collected_at":"9999-12-31T23:59:59-14:00"}`), ErrRecordingBroken, "when"},
 		{"two documents", packed(t, head+"}"+head+"}"), ErrNotRecording, ""},
 		{"unknown field", packed(t, head+`,"later":1}`), ErrRecordingBroken, "later"},
 		{"wrong type", packed(t, head+`,"files":[]}`), ErrRecordingBroken, ""},
@@ -299,6 +302,11 @@ func TestBadRecordings(t *testing.T) {
 		{"directory with both", packed(t, head+`,"dirs":{"/a":{"entries":[{"name":"x","type":0}],"error":{"cause":"y"}}}}`), ErrRecordingBroken, "entries and an error"},
 		{"known without content", packed(t, head+`,"served":{"/a":{"state":"known"}}}`), ErrRecordingBroken, "/a"},
 		{"unknown state", packed(t, head+`,"served":{"/a":{"state":"splendid"}}}`), ErrRecordingBroken, "splendid"},
+		{"file twice", packed(t, head+`,"files":{"/a":{"text":""},"/a":{"text":"x"}}}`), ErrRecordingBroken, `"/a" stands there twice`},
+		{"served twice", packed(t, head+`,"served":{"/a":{"state":"denied"},"/\u0061":{"state":"absent"}}}`), ErrRecordingBroken, `"/a" stands there twice`},
+		{"files twice", packed(t, head+`,"files":{},"files":{}}`), ErrRecordingBroken, "twice"},
+		{"files in two cases", packed(t, head+`,"files":{},"FILES":{}}`), ErrRecordingBroken, "twice"},
+		{"unknown field below", packed(t, head+`,"files":{"/a":{"text":"","mode":7}}}`), ErrRecordingBroken, "mode"},
 		{"asked twice", packed(t, head+`,"asks":[{"name":"a"},{"name":"a"}]}`), ErrRecordingBroken, "twice"},
 	}
 	for _, tt := range tests {

@@ -38,7 +38,14 @@ func redact(doc *recording, key []byte) (*recording, error) {
 	if f := doc.Files["/proc/sys/kernel/osrelease"]; f.Text != nil {
 		r.release(strings.TrimSpace(*f.Text))
 	}
+	r.learnNames(doc)
 	out := *doc
+	if doc.Lost != nil {
+		out.Lost = make(map[string]string, len(doc.Lost))
+		for part, why := range doc.Lost {
+			out.Lost[part] = r.prose(why)
+		}
+	}
 	out.Files, out.Dirs, out.Links = map[string]recordedFile{}, map[string]recordedDir{}, map[string]recordedLink{}
 	out.Stats, out.Served, out.Asks = map[string]recordedStat{}, map[string]recordedServed{}, nil
 	// In order, since a pseudonym may depend on those that were given before.
@@ -48,7 +55,7 @@ func redact(doc *recording, key []byte) (*recording, error) {
 	for _, name := range slices.Sorted(maps.Keys(doc.Served)) {
 		s := doc.Served[name]
 		s.recordedFile = r.recordedFile(name, s.recordedFile)
-		s.Source, s.Reason = r.text(s.Source), r.text(s.Reason)
+		s.Source, s.Reason = r.text(s.Source), r.prose(s.Reason)
 		out.Served[r.text(name)] = s
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc.Dirs)) {
@@ -83,7 +90,7 @@ func (r *redactor) err(e *recordedError) *recordedError {
 	if e == nil {
 		return nil
 	}
-	return &recordedError{Errno: e.Errno, NotCollected: e.NotCollected, Cause: r.text(e.Cause)}
+	return &recordedError{Errno: e.Errno, NotCollected: e.NotCollected, Cause: r.prose(e.Cause)}
 }
 
 func (r *redactor) recordedFile(name string, f recordedFile) recordedFile {
@@ -102,7 +109,7 @@ func (r *redactor) ask(a recordedAsk) (recordedAsk, error) {
 		out.Args = append(out.Args, r.text(arg))
 	}
 	for _, rec := range a.Records {
-		rec.Subject, rec.Source, rec.Reason = r.text(rec.Subject), r.text(rec.Source), r.text(rec.Reason)
+		rec.Subject, rec.Source, rec.Reason = r.text(rec.Subject), r.text(rec.Source), r.prose(rec.Reason)
 		if len(rec.Data) > 0 {
 			redact := r.json
 			if a.Name == AskMeasured {
@@ -154,6 +161,10 @@ func (r *redactor) value(v any) any {
 	case map[string]any:
 		out := make(map[string]any, len(x))
 		for _, k := range slices.Sorted(maps.Keys(x)) {
+			if s, ok := x[k].(string); ok && (k == "text" || k == "reason") {
+				out[k] = r.prose(s)
+				continue
+			}
 			out[r.text(k)] = r.value(x[k])
 		}
 		return out

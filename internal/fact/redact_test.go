@@ -327,7 +327,7 @@ func FuzzRedact(f *testing.F) {
 	f.Add("b8:3f:d2:ab:cd:ef node17 (a@b) /home/x fe80:0000:0000:0000:ba3f:d2ff:feab:cdef")
 	f.Add("\x82\x01\x00x\x90\x05\x00SN\x02ab\x78")
 	f.Fuzz(func(t *testing.T, content string) {
-		rec := &recording{Version: recordingVersion, Tool: "gdrcheck", Files: map[string]recordedFile{}, Served: map[string]recordedServed{}}
+		rec := &recording{Version: recordingVersion, Tool: "gdrcheck", CollectedAt: when, Files: map[string]recordedFile{}, Served: map[string]recordedServed{}}
 		for _, name := range []string{
 			"/proc/sys/kernel/osrelease", "/a/vpd", "/sys/devices/x/config", "/proc/config.gz", "/lib/modules/x/y.ko",
 			"/lib/modules/x/y.ko.zst", "/proc/cmdline", "/proc/self/mountinfo", "/a/node_desc", "/b",

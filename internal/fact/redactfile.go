@@ -35,7 +35,7 @@ func (r *redactor) file(name string, b []byte) []byte {
 	case base == "chassis_asset_tag":
 		return []byte(r.assetTag(string(b)))
 	case strings.HasSuffix(strings.TrimSuffix(dir, "/"), "modprobe.d"):
-		return []byte(r.text(commentLine().ReplaceAllString(string(b), "#")))
+		return []byte(r.modprobe(string(b)))
 	case base == "config" && strings.Contains(dir, "/devices/"):
 		return r.configSpace(b)
 	case base == "vpd":
@@ -49,8 +49,6 @@ func (r *redactor) file(name string, b []byte) []byte {
 	}
 	return nil // not known, and not to be searched: left out
 }
-
-var commentLine = lazy(`(?m)^\s*#.*$`)
 
 var configLine = lazy(`^(CONFIG_\w+=([ymn]|-?\d+|0x[0-9a-fA-F]+)|# CONFIG_\w+ is not set)$`)
 
@@ -153,7 +151,7 @@ var keptParameters = lazy(`^(--|quiet|splash|ro|rw|nosmt|nomodeset|noapic|nopat|
 	`hugepages|hugepagesz|default_hugepagesz|transparent_hugepage|numa\w*|isolcpus|nohz\w*|rcu_nocbs|irqaffinity|` +
 	`mitigations|intel_idle\.\w+|processor\.\w+|intel_pstate|amd_pstate|cpufreq\.\w+|cpuidle\.\w+|idle|` +
 	`lockdown|module\.sig_enforce|module_blacklist|modprobe\.blacklist|random\.trust_cpu|panic|reboot|console|nouveau\.\w+|` +
-	`(nvidia|mlx|ib|rdma|irdma|bnxt|efa|gdrdrv|amdgpu|ice|nv)\w*\.\w+)(=.*)?)$`)
+	`(nvidia[\w-]*|nv_peer_mem|mlx[45][_-]\w+|ib[_-]\w+|rdma[_-]\w+|irdma|bnxt[_-]\w+|efa|gdrdrv|amdgpu|ice)\.\w+)(=.*)?)$`)
 
 func (r *redactor) commandLine(s string) string {
 	var out []string

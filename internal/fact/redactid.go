@@ -18,6 +18,7 @@ type redactor struct {
 	taken     map[string]bool   // kind and pseudonym
 	originals map[string]bool   // identifiers that must not be left anywhere
 	kernel    [2]string         // release and its pseudonym
+	called    *regexp.Regexp    // what the machine is called, if that was learnt
 }
 
 func newRedactor(key []byte) *redactor {
@@ -72,6 +73,7 @@ var identifiers = lazy(`(?i)` +
 	`|(?P<gid>\b` + hex4 + `(?::` + hex4 + `){7}\b)` +
 	`|(?P<guid>\b` + hex4 + `(?::` + hex4 + `){3}\b)` +
 	`|(?P<mac>\b` + hex2 + `(?::` + hex2 + `){5}\b)` +
+	`|(?P<mac_dashes>\b` + hex2 + `(?:-` + hex2 + `){5}\b)` +
 	`|(?P<uuid>\b[0-9a-f]{8}-` + hex4 + `-` + hex4 + `-` + hex4 + `-[0-9a-f]{12}\b)` +
 	`|(?P<hex>\b[0-9a-f]{32,64}\b)` +
 	`|(?P<netdev>\b(?:enx|wlx|ibx|rocex|iwx|opax)[0-9a-f]{12,16})` +
@@ -121,6 +123,9 @@ func (r *redactor) replace(kind, s string) string {
 	case "mac":
 		r.originals[low] = true
 		return colons(r.mac(digits), 1)
+	case "mac_dashes":
+		r.originals[low] = true
+		return strings.ReplaceAll(colons(r.mac(digits), 1), ":", "-")
 	case "uuid":
 		if low == efiGlobal {
 			return s

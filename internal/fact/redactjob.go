@@ -9,7 +9,7 @@ var jobSetting = lazy(`^(NCCL_(IB|NET|CROSS|P2P|DMABUF|SOCKET_IFNAME)|UCX_(IB|NE
 // keepsJob says whether a setting may be shared: neither a path, which names
 // people, nor an address.
 func keepsJob(name, value string) bool {
-	return jobSetting().MatchString(name) && !strings.ContainsAny(value, "/.")
+	return jobSetting().MatchString(name) && !strings.ContainsAny(value, "/.") && !strings.HasSuffix(name, "_ADDR_RANGE")
 }
 
 // jobConf leaves of a configuration file what may be shared.
@@ -44,9 +44,14 @@ func jobValue(name string, v any) any {
 	return v
 }
 
+// portNumber is how the makers of switches name ports: Ethernet12, swp1s0,
+// Eth1/12/1, et-0/0/12:0, HundredGigE1/0/1, 1/1/c12/1.
+var portNumber = lazy(`(?i)^(?:ethernet|eth|\w{0,16}gig\w{0,14}|swp|[a-z]{1,2}|port)?[ -]?\d{1,5}(?:[/:.-]?[cs]?\d{1,3}){0,5}$`)
+
 // names replaces in an answer about neighbours what people call switches and
-// their ports; the number of a port stays (Ethernet12), and what has a form of
-// its own, as a MAC address has.
+// their ports; the number of a port stays where it is one (Ethernet12), since a
+// port's id may be what its owner calls it, and what has a form of its own, as a
+// MAC address has.
 func (r *redactor) names(v any) any {
 	switch x := v.(type) {
 	case []any:
@@ -55,9 +60,11 @@ func (r *redactor) names(v any) any {
 		}
 	case map[string]any:
 		for k, val := range x {
-			given := k == "system" || k == "chassis" || k == "port_text"
+			given := k == "system" || k == "chassis" || k == "port_text" || k == "port"
 			if fact, ok := val.(map[string]any); ok && given {
-				if s, ok := fact["value"].(string); ok && r.text(s) == s {
+				s, ok := fact["value"].(string)
+				number := k == "port" && portNumber().MatchString(s)
+				if ok && !number && r.text(s) == s {
 					fact["value"] = r.word(s)
 				}
 			}
