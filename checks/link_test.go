@@ -94,6 +94,9 @@ func TestNICNeighbour(t *testing.T) {
 		{"exchanged", heard("leaf2", "Ethernet12"), "mlx5_0/1", Fail, "", "the neighbour of mlx5_1: the two cables may be exchanged"},
 		{"another port", heard("leaf1", "Ethernet13"), "mlx5_0/1", Fail, "cabled to leaf1 Ethernet13", ""},
 		{"nobody heard", set(func(l *qos.Port) { l.Neighbour.System = absent[string]() }), "mlx5_0/1", Unknown, "nobody was heard", "lldpcli show neighbors"},
+		{"InfiniBand, nobody there", all2(infiniBand, set(func(l *qos.Port) {
+			l.Neighbour.System = fact.Missing[string](fact.Absent, "smp:NodeInfo", "the port is not cabled")
+		})), "mlx5_0/1", Unknown, "cannot tell: the port is not cabled", ""},
 		{"not asked", nil, "mlx5_0/1", Unknown, "not collected", ""},
 		{"a NIC that the policy does not name", func(m *topo.Machine) { nic(m).Name = "mlx5_7" }, "mlx5_7/1", NotApplicable, "no policy names", ""},
 	})
@@ -126,4 +129,20 @@ func TestNICPending(t *testing.T) {
 		{"no mstconfig", set(func(l *qos.Port) { unsupported(&l.NVConfig.Settings) }), "mlx5_0/1", Info, "settings were not seen", ""},
 		{"another NIC's", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { m.QoS.Ports[1].Devlink.Versions.V[1].Value = "1" }), "mlx5_0/1", Pass, "", ""},
 	})
+}
+
+// A part is found where it stands as it is written, and not inside a longer number.
+func TestNeighbourPart(t *testing.T) {
+	for _, tc := range []struct {
+		have, part string
+		want       bool
+	}{
+		{"leaf1 Ethernet1", "leaf1 Ethernet1", true}, {"leaf1 Ethernet12", "leaf1 Ethernet1", false}, {"leaf10", "leaf1", false}, {"leaf19", "leaf1", false},
+		{"leaf1/", "leaf1", true}, {"leaf1:", "leaf1", true}, {"swp12", "12", true}, {"swp112", "12", false}, {"swp012", "12", false}, {"swp912", "12", false},
+		{"swp/12", "12", true}, {"swp:12", "12", true}, {"12", "12", true}, {"112 12", "12", true}, {"leaf1", "", false}, {"leaf1", "leaf2", false}, {"xleaf1", "leaf1", true}, {"1leaf1", "leaf1", true},
+	} {
+		if got := hasPart(tc.have, tc.part); got != tc.want {
+			t.Errorf("%q in %q: %v", tc.part, tc.have, got)
+		}
+	}
 }

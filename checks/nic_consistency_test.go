@@ -36,6 +36,12 @@ func TestToSOfOddNIC(t *testing.T) {
 	runCases(t, "roce-tos", []verdictCase{
 		{"PFC on another priority", threeNICs(pfc5), "mlx5_2/1", Warn, "goes by priority 3", leave},
 		{"another DSCP map", threeNICs(mapped), "mlx5_2/1", Warn, "goes by priority 4", leave},
+		{"rdma_cm's mark alone", threeNICs(func(l *qos.Port) {
+			l.DCB.Apps.V, l.ToS.RDMACM.V = append(l.DCB.Apps.V, qos.App{Selector: qos.ByDSCP, Protocol: 27, Priority: 4}), 27<<2
+		}), "mlx5_2/1", Warn, "rdma_cm's ToS 108 (default_roce_tos) goes by priority 4", leave},
+		{"rdma_cm's mark was not read", threeNICs(func(l *qos.Port) {
+			l.ToS.RDMACM = fact.Missing[int](fact.Failed, "/sys/kernel/config/rdma_cm", "input/output error")
+		}), "mlx5_2/1", Unknown, "reading ToS of rdma_cm failed", ""},
 		{"all NICs", all2(threeNICs(pfc5), func(m *topo.Machine) { pfc5(&m.QoS.Ports[0]); pfc5(&m.QoS.Ports[1]) }), "mlx5_2/1", Warn, "goes by priority 3", "for jobs: NCCL_IB_TC="},
 		{"no siblings", all2(pfcOn(1 << 5)), "mlx5_0/1", Warn, "goes by priority 3", "for jobs: NCCL_IB_TC="},
 		{"one of two", all2(secondPort(func(*rdma.Device) {}), func(m *topo.Machine) { pfc5(&m.QoS.Ports[1]) }), "mlx5_1/1", Warn, "goes by priority 3", leave},

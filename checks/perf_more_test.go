@@ -411,3 +411,62 @@ func TestRailBesideHost(t *testing.T) {
 		}
 	}
 }
+
+// A test that broke off is a failure by itself, with what its error asks to look at.
+func TestBrokenOff(t *testing.T) {
+	broken := func(check string) *perftest.Result {
+		r := ndr(100)
+		r.Failure, r.Faulty, r.FailedAt = &perftest.Failure{Call: "ibv_poll_cq", Cause: "it stopped", Check: check}, perftest.Initiator, perftest.StageRan
+		return r
+	}
+	for check, want := range map[string]string{"Look at the link": "Look at the link", "": perfBandwidth.Fix[0]} {
+		f := onMeasurements(t, &topo.Machine{}, "perf-bandwidth", broken(check))[0]
+		if f.Verdict != Fail || !strings.Contains(f.Message, "ended with an error at the initiator") || f.Fix[0] != want {
+			t.Errorf("%q: %s %q; fix %q", check, f.Verdict, f.Message, f.Fix)
+		}
+	}
+	rows := func(r *perftest.Result) map[string]string {
+		out := map[string]string{}
+		for _, e := range onMeasurements(t, &topo.Machine{}, "perf-data", r)[0].Evidence {
+			out[e.Name] = e.Got
+		}
+		return out
+	}
+	r := broken("")
+	r.Events = []perftest.AsyncEvent{{Type: "IBV_EVENT_PORT_ERR", Meaning: "the port went down", Harmful: true}}
+	if got := rows(r); got["compared"] != "65536 bytes" || !strings.Contains(got["event"], "the port went down") {
+		t.Errorf("%q", got)
+	}
+	r.Events = []perftest.AsyncEvent{{Type: "IBV_EVENT_PORT_ACTIVE", Meaning: "the port came up"}}
+	r.Steps = nil
+	if got := rows(r); got["compared"] != "" || got["event"] != "" {
+		t.Errorf("nothing compared: %q", got)
+	}
+	r.Failure, r.FailedAt = nil, ""
+	if got := rows(r); got["compared"] != "0 bytes" {
+		t.Errorf("nothing compared, and no error: %q", got)
+	}
+}
+
+// An event is this connection's own; a counter is the whole port's, and may have
+// counted what is another's.
+func TestCountersAreUnsure(t *testing.T) {
+	event := func(r *perftest.Result) {
+		r.Events = []perftest.AsyncEvent{{Type: "IBV_EVENT_PORT_ERR", Meaning: "the port went down", Side: perftest.Initiator, Harmful: true}}
+	}
+	counter := moved(qos.SignLink)
+	for name, tt := range map[string]struct {
+		change []func(*perftest.Result)
+		unsure bool
+	}{
+		"an event": {[]func(*perftest.Result){event}, false}, "a counter": {[]func(*perftest.Result){counter}, true}, "both": {[]func(*perftest.Result){event, counter}, true},
+	} {
+		r := ndr(380)
+		for _, change := range tt.change {
+			change(r)
+		}
+		if f := onMeasurements(t, goodNode(), "perf-counters", r)[0]; f.Verdict != Warn || (f.Unsure != "") != tt.unsure {
+			t.Errorf("%s: %s %s; unsure %q", name, f.Verdict, f.Message, f.Unsure)
+		}
+	}
+}

@@ -67,11 +67,11 @@ func (c *Case) judgeToS(lossless qos.Priorities) {
 		if m.ToS.State == fact.Unsupported {
 			continue // pathRows says so
 		}
-		t, ok := m.ToS.Get()
-		if !ok && m.Chosen && m.ToS.State == fact.Failed {
+		if m.Chosen && m.ToS.State == fact.Failed {
 			wrong = append(wrong, m.ToS.Reason)
 			continue
 		}
+		t, ok := m.ToS.Get()
 		if !ok {
 			Need(c, fmt.Sprintf("ToS of %s", m.Program), m.ToS, leg.NetDir)
 		}
