@@ -230,6 +230,9 @@ func TestRoCEBuffer(t *testing.T) {
 		{"shared", buffers(func(b *qos.Buffer) { b.Priority[3] = 0 }), "mlx5_0/1", Warn, "lossless priority 3 shares buffer 0 with lossy priority 0", "sudo dcb buffer set dev ens1 prio-buffer all:0 3:1"},
 		{"empty", buffers(func(b *qos.Buffer) { b.SizeBytes[1] = 0 }), "mlx5_0/1", Warn, "buffer 1 of lossless priority 3 has no size", ""},
 		{"nothing lossless", pfcOn(0), "mlx5_0/1", NotApplicable, "no priority", ""},
+		{"PFC on another than RoCE's", all2(pfcOn(1<<5), buffers(func(b *qos.Buffer) { b.Priority = [8]int{} })), "mlx5_0/1", NotApplicable, "RoCE goes by priority 3, and 5 is lossless", ""},
+		{"shared by one too many", all2(pfcOn(1<<3|1<<5), buffers(func(b *qos.Buffer) { b.Priority = [8]int{3: 1} })), "mlx5_0/1", Pass, "", ""},
+		{"nobody marks, shared", all2(noMarks, pfcOn(1<<5), buffers(func(b *qos.Buffer) { b.Priority = [8]int{} })), "mlx5_0/1", Warn, "lossless priority 5 shares", "5:1"},
 		{"the driver has none", set(func(l *qos.Port) {
 			l.DCB.Buffer = fact.Missing[qos.Buffer](fact.Unsupported, "netlink:IEEE_GET", "left out")
 		}), "mlx5_0/1", NotApplicable, "not supported", ""},
