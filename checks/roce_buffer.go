@@ -6,7 +6,7 @@ var roceBuffer = Check{
 	ID: "roce-buffer", Title: "the lossless priority has a receive buffer of its own", Area: AreaRDMA, Severity: SeverityError,
 	DependsOn:                  []string{"rdma-port-state", "roce-pfc"},
 	Why:                        "A pause is sent when the priority's buffer fills. Where lossy traffic fills the same buffer, RoCE is paused for it, or its packets find no room and are lost in spite of PFC.",
-	Fix:                        []string{"Give it one: sudo dcb buffer set dev INTERFACE prio-buffer all:0 N:1"},
+	Fix:                        []string{"Give it one, and a size: sudo dcb buffer set dev INTERFACE buffer-size all:0 0:BYTES 1:BYTES prio-buffer all:0 N:1"},
 	Refs:                       []string{"https://man7.org/linux/man-pages/man8/dcb-buffer.8.html", "https://github.com/Mellanox/mlnx-tools"},
 	UnsupportedIsNotApplicable: true,
 	Subjects:                   EachLeg,
