@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -36,6 +37,13 @@ func (n *node) Readlink(name string) (string, error) {
 		return to, nil
 	}
 	return n.Source.Readlink(name)
+}
+
+func (n *node) ReadFile(name string) ([]byte, error) {
+	if text, ok := n.files[name]; ok {
+		return []byte(text), nil
+	}
+	return n.Source.ReadFile(name)
 }
 
 func (n *node) Ask(ctx context.Context, question string, args ...string) ([]fact.Record, error) {
@@ -134,6 +142,16 @@ func judge(t *testing.T, network string, change func(*setting)) []checks.Finding
 	return o.Findings
 }
 
+// vf3 is the link that makes mlx5_3 a virtual function.
+func vf3(t *testing.T, s *setting) string {
+	t.Helper()
+	to, err := s.Source.Readlink("/sys/class/infiniband/mlx5_3/device")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "/sys/bus/pci/devices/" + path.Base(to) + "/physfn"
+}
+
 // From the bytes that the kernel answers to what an administrator reads. All
 // rows change eth3, the interface of mlx5_3, unless they say otherwise.
 func TestSettingToFinding(t *testing.T) {
@@ -152,6 +170,20 @@ func TestSettingToFinding(t *testing.T) {
 			return []netlink.Message{{Header: netlink.Header{Type: unix.RTM_GETDCB}, Data: data}}, 0
 		}
 	}
+	const dev = "/sys/class/infiniband/mlx5_3/"
+	port := func(files map[string]string, change ...func(*setting)) func(*setting) {
+		return func(s *setting) {
+			for name, text := range files {
+				s.files[dev+name] = text
+			}
+			for _, f := range change {
+				f(s)
+			}
+		}
+	}
+	noDSCP := eth3(func(n *nic) { n.apps = nil })
+	v6 := "2001:0db8:0000:0000:0000:0000:0000:0003\n"
+	infiniBand := map[string]string{"ports/1/link_layer": "InfiniBand\n", "ports/1/state": "2: INIT\n", "ports/1/sm_lid": "0x0\n", "ports/1/lid": "0xffff\n"}
 	type row struct {
 		network string
 		change  func(*setting)
@@ -193,6 +225,20 @@ func TestSettingToFinding(t *testing.T) {
 		"attributes left out: global pause": {"lossless", func(s *setting) {
 			s.nics["eth3"], s.pause["eth3"] = &nic{noApps: true, noDCBX: true}, [2]bool{true, true}
 		}, "roce-global-pause", checks.Unknown, "not supported", ""},
+		"a VF": {"lossless", func(s *setting) {
+			refuse(unix.EOPNOTSUPP)(s)
+			s.links[vf3(t, s)] = "../0000:00:00.0"
+		}, "roce-pfc", checks.Unknown, "a VF has no such settings of its own", "On the host: sudo gdrcheck rdma qos"},
+		"GID index of its own":    {"", port(map[string]string{"ports/1/gid_attrs/types/2": "RoCE v2\n", "ports/1/gid_attrs/types/3": "IB/RoCE v1\n"}), "roce-gid-index", checks.Warn, "2 on mlx5_3/1", "ip addr flush dev eth3"},
+		"IPv6 alone":              {"", port(map[string]string{"ports/1/gids/2": v6, "ports/1/gids/3": v6}), "roce-gid", checks.Pass, "RoCE v2 with global IPv6 at GID index 3", ""},
+		"IPv6 alone, programs":    {"", port(map[string]string{"ports/1/gids/2": v6, "ports/1/gids/3": v6}), "roce-gid-choice", checks.Warn, "a routable one is at index 3", "NCCL_IB_GID_INDEX=3"},
+		"address on a VLAN":       {"lossless", port(map[string]string{"ports/1/gid_attrs/ndevs/3": "eth3.100\n"}, noDSCP), "roce-trust", checks.Info, "on the VLAN eth3.100", ""},
+		"EFA":                     {"lossless", func(s *setting) { s.links[dev+"device/driver"] = "../../../../bus/pci/drivers/efa"; noDSCP(s) }, "roce-trust", checks.NotApplicable, "EFA repairs losses itself", ""},
+		"iWARP":                   {"lossless", port(map[string]string{"node_type": "4: RNIC\n"}, noDSCP), "roce-trust", checks.NotApplicable, "iWARP stands on TCP", ""},
+		"InfiniBand":              {"lossless", port(map[string]string{"ports/1/link_layer": "InfiniBand\n"}, noDSCP), "roce-trust", checks.NotApplicable, "credits", ""},
+		"InfiniBand without a SM": {"", port(infiniBand), "rdma-port-state", checks.Fail, "INIT", "sminfo -C mlx5_3 -P 1"},
+		"mixed firmware":          {"", port(map[string]string{"fw_ver": "20.1.1\n"}), "nic-firmware", checks.Warn, "firmware 20.1.1, while mlx5_0 of the same board runs", "mlxfwmanager"},
+		"mixed rates":             {"", port(map[string]string{"ports/1/rate": "200 Gb/sec (2X NDR)\n"}), "rdma-port-rate", checks.Warn, "200 Gb/s, while mlx5_0/1 of the same model runs at 400 Gb/s", "ethtool eth3"},
 		"bnxt by the host: zero says nothing": {"lossless", func(s *setting) {
 			s.links["/sys/class/net/eth3/device/driver"] = "../../../../bus/pci/drivers/bnxt_en"
 			s.nics["eth3"] = &nic{pfc: &cPFC{Cap: 8}, ets: &cETS{Cap: 8}, dcbx: 0x01 | 0x08}
@@ -201,7 +247,7 @@ func TestSettingToFinding(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			found := judge(t, tt.network, tt.change)
 			i := slices.IndexFunc(found, func(f checks.Finding) bool {
-				return f.Check == tt.check && (f.Subject == "mlx5_3/1" || f.Subject == "mlx5_3")
+				return f.Check == tt.check && (f.Subject == "mlx5_3/1" || f.Subject == "mlx5_3" || f.Subject == "node")
 			})
 			if i < 0 {
 				t.Fatalf("no finding of %s", tt.check)
