@@ -47,6 +47,24 @@ func (c *Case) qosFix(leg *qos.Port, setting string, priority int) []string {
 	return fillFix(leg, v, setting, "keep")
 }
 
+// cnpPriority is the network's for CNPs, else the usual one, or the highest that
+// is not lossless. Its first DSCP by the default map is eight times it, 48 for 6.
+func (c *Case) cnpPriority(leg *qos.Port) int {
+	lossless := leg.DCB.PFC.V.Enabled
+	switch {
+	case c.Network.CNPPriority != nil:
+		return *c.Network.CNPPriority
+	case c.Network.CNPDSCP != nil || !lossless.Has(usualCNPPriority):
+		return usualCNPPriority
+	}
+	for n := qos.PriorityCount - 1; n > 0; n-- {
+		if !lossless.Has(n) {
+			return n
+		}
+	}
+	return usualCNPPriority
+}
+
 // joined writes each index and value of a list.
 func joined[T any](list []T, format, between string) string {
 	words := make([]string, len(list))
@@ -125,9 +143,9 @@ func (c *Case) fixValues(leg *qos.Port, priority int) map[string]string {
 	v := map[string]string{
 		"netdev": orElse(leg.NetDev, "INTERFACE"), "ibdev": leg.Device, "port": strconv.Itoa(leg.Number),
 		"priority": strconv.Itoa(priority), "mask": qos.Priorities(1 << priority).Mask(), "on": "1", "rx": "off", "tx": "off",
-		"cnp_dscp":     strconv.Itoa(orNumber(c.Network.CNPDSCP, usualCNPDSCP)),
-		"cnp_priority": strconv.Itoa(orNumber(c.Network.CNPPriority, usualCNPPriority)),
 	}
+	cnp := c.cnpPriority(leg)
+	v["cnp_priority"], v["cnp_dscp"] = strconv.Itoa(cnp), strconv.Itoa(orNumber(c.Network.CNPDSCP, cnp<<3))
 	v["buffers"], v["dcb_buffers"] = v["mask"], "all:0 "+v["priority"]+":1"
 	v["dcb_sizes"], v["mlnx_sizes"] = bufferSizes(leg.DCB.Buffer.V)
 	if a, ok := leg.PCI.Get(); ok {

@@ -31,7 +31,7 @@ var roceBuffer = Check{
 		judged := on // where it is known by which priority RoCE goes, that one
 		if roce := c.rocePriorities(); roce != 0 {
 			if judged &= roce; judged == 0 {
-				c.NotApplicable("RoCE goes by priority %s, and %s is lossless: what roce-pfc and roce-tos say comes first", roce, on)
+				c.NotApplicable("RoCE goes by priority %s, and %s is lossless: that comes first (roce-trust, roce-tos)", roce, on)
 				return
 			}
 		}
