@@ -171,6 +171,7 @@ type resemblance struct {
 // each that differs.
 func (c *Case) likeSiblings(own, all []Subject) resemblance {
 	r := resemblance{majority: true}
+	var fixes []string // each once, where it is last needed
 	for _, leg := range own {
 		for _, l := range likenesses {
 			d, seen := c.compare(l, leg, all)
@@ -191,9 +192,12 @@ func (c *Case) likeSiblings(own, all []Subject) resemblance {
 			r.grave, r.majority = r.grave || l.grave, r.majority && d.majority
 			c.Row(l.name+" of "+leg.ID, d.mine, d.source)
 			c.Want("%s", d.theirs)
-			c.Fix(c.alignFix(l, leg.Leg, d.like[0].Leg)...)
+			for _, line := range c.alignFix(l, leg.Leg, d.like[0].Leg) {
+				fixes = append(slices.DeleteFunc(fixes, func(x string) bool { return x == line }), line)
+			}
 		}
 	}
+	c.Fix(fixes...)
 	return r
 }
 

@@ -3,6 +3,7 @@ package checks
 import (
 	"slices"
 
+	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma/qos"
 )
 
@@ -19,6 +20,10 @@ var rocePFC = Check{
 			return
 		}
 		leg := c.Subject.Leg
+		if s := leg.DCB.PFC.State; s == fact.Unsupported && leg.DCB.DCBX.V.Host && c.Network.Lossless && !isVF(c.Subject.NIC, leg) {
+			c.Fix("What the firmware has by itself its maker's tool shows; set from the host it can be seen here:") // bnxt
+			c.Fix(c.qosFix(leg, "pfc", first(c.rocePriorities(), c.siblingPriority()))...)
+		}
 		pfc, ok := needQoS(c, "PFC", leg.DCB.PFC)
 		if !ok {
 			c.Unknown("cannot tell: the NIC shows no PFC settings")

@@ -213,6 +213,7 @@ func TestSettingToFinding(t *testing.T) {
 		"CNP on the lossless priority":            {"lossless", func(s *setting) { s.files[cnp+"cnp_802p_prio"] = "3\n" }, "roce-cnp", checks.Warn, "go by priority 3, which is lossless", "echo 6 | sudo tee " + cnp + "cnp_802p_prio"},
 		"CNP's DSCP mapped to it":                 {"lossless", eth3(func(n *nic) { n.apps[1].Priority = 3 }), "roce-cnp", checks.Warn, "DSCP 48, which leads to priority 3", ""},
 		"global pause besides PFC":                {"lossless", func(s *setting) { s.pause["eth3"] = [2]bool{true, true} }, "roce-global-pause", checks.Fail, "beside PFC (priority 3)", "sudo ethtool -A eth3 autoneg off rx off tx off"},
+		"global pause, of its siblings none":      {"lossless", func(s *setting) { s.pause["eth3"] = [2]bool{true, true} }, "nic-consistency", checks.Fail, "global pause, sent yes, while 7 of 8 have no", "ethtool -A eth3 autoneg off rx off tx off"},
 		"global pause, obeyed alone":              {"lossless", func(s *setting) { s.pause["eth3"] = [2]bool{true, false} }, "roce-global-pause", checks.Fail, "beside PFC (priority 3)", "ethtool -A eth3"},
 		"buffer shared, the only one with a size": {"lossless", eth3(func(n *nic) { n.buffer = &cBuffer{Size: [8]uint32{262016}, Total: 262016} }), "roce-buffer", checks.Fail, "shares buffer 0 with lossy priority 0", "sudo dcb buffer set dev eth3 buffer-size all:0 0:130048 1:130048 prio-buffer all:0 3:1"},
 		"buffer without a size":                   {"lossless", eth3(func(n *nic) { n.buffer.Size[1] = 0 }), "roce-buffer", checks.Fail, "has no size", "buffer-size all:0"},
@@ -249,7 +250,7 @@ func TestSettingToFinding(t *testing.T) {
 		"bnxt by the host: zero says nothing": {"lossless", func(s *setting) {
 			s.links["/sys/class/net/eth3/device/driver"] = "../../../../bus/pci/drivers/bnxt_en"
 			s.nics["eth3"] = &nic{pfc: &cPFC{Cap: 8}, ets: &cETS{Cap: 8}, dcbx: 0x01 | 0x08}
-		}, "roce-pfc", checks.Unknown, "", ""},
+		}, "roce-pfc", checks.Unknown, "the driver answers zero until somebody sets it", "sudo dcb pfc set dev eth3 prio-pfc all:off 3:on"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := judge(t, tt.network, tt.change)
@@ -262,6 +263,11 @@ func TestSettingToFinding(t *testing.T) {
 			f := found[i]
 			if f.Verdict != tt.verdict || !strings.Contains(f.Message, tt.message) || !strings.Contains(strings.Join(f.Fix, "\n"), tt.fix) {
 				t.Errorf("%s %s: %s\n%s\nwant %s: %s\n%s", f.Check, f.Verdict, f.Message, strings.Join(f.Fix, "\n"), tt.verdict, tt.message, tt.fix)
+			}
+			for i, line := range f.Fix {
+				if slices.Contains(f.Fix[:i], line) {
+					t.Errorf("twice: %s", line)
+				}
 			}
 			if tt.verdict == checks.Unknown || strings.HasSuffix(name, "lossy") {
 				for _, f := range found {
