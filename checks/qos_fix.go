@@ -44,7 +44,40 @@ func (c *Case) qosFix(leg *qos.Port, setting string, priority int) []string {
 	v := c.fixValues(leg, priority)
 	tos := c.tosFor(leg, atoi(v["priority"]))
 	v["tos"], v["dscp"] = strconv.Itoa(tos), strconv.Itoa(qos.DSCP(tos))
+	if setting == "buffer" {
+		if like, ok := c.goodBuffer(leg, atoi(v["priority"])); ok {
+			asBuffer(v, like, leg.DCB.Buffer.V)
+		}
+	}
 	return fillFix(leg, v, setting, "keep")
+}
+
+// goodBuffer is the buffers of a sibling whose lossless priority has its own.
+func (c *Case) goodBuffer(leg *qos.Port, priority int) (qos.Buffer, bool) {
+	for _, s := range c.siblings() {
+		b, ok := s.Leg.DCB.Buffer.Get()
+		own := b.Priority[priority]
+		if !ok || s.Leg == leg || !s.Leg.DCB.PFC.V.Enabled.Has(priority) || own < 0 || own >= len(b.SizeBytes) || b.SizeBytes[own] == 0 {
+			continue
+		}
+		alone := true
+		for other, of := range b.Priority {
+			alone = alone && (of != own || s.Leg.DCB.PFC.V.Enabled.Has(other))
+		}
+		if alone {
+			return b, true
+		}
+	}
+	return qos.Buffer{}, false
+}
+
+// asBuffer gives the commands the buffers of want, with sizes where have's differ.
+func asBuffer(v map[string]string, want, have qos.Buffer) {
+	v["buffers"], v["dcb_buffers"] = joined(want.Priority[:], "%[2]d", ","), joined(want.Priority[:], "%d:%d", " ")
+	v["dcb_sizes"], v["mlnx_sizes"] = "", ""
+	if want.SizeBytes != have.SizeBytes {
+		v["dcb_sizes"], v["mlnx_sizes"] = "buffer-size "+joined(want.SizeBytes[:], "%d:%d", " ")+" ", " --buffer_size="+joined(want.SizeBytes[:], "%[2]d", ",")
+	}
 }
 
 // cnpPriority is the network's for CNPs, else the usual one, or the highest that
@@ -112,12 +145,7 @@ func (c *Case) alignFix(l likeness, leg, model *qos.Port) []string {
 	case l.fix == "trust" && model.DCB.Trust.V == qos.TrustPCP:
 		settings[0] = "trust_pcp"
 	case l.fix == "buffer":
-		b := model.DCB.Buffer.V
-		v["buffers"], v["dcb_buffers"] = joined(b.Priority[:], "%[2]d", ","), joined(b.Priority[:], "%d:%d", " ")
-		v["dcb_sizes"], v["mlnx_sizes"] = "", ""
-		if b.SizeBytes != leg.DCB.Buffer.V.SizeBytes {
-			v["dcb_sizes"], v["mlnx_sizes"] = "buffer-size "+joined(b.SizeBytes[:], "%d:%d", " ")+" ", " --buffer_size="+joined(b.SizeBytes[:], "%[2]d", ",")
-		}
+		asBuffer(v, model.DCB.Buffer.V, leg.DCB.Buffer.V)
 	case l.fix == "ecn":
 		differ := model.ECN.NP.V ^ leg.ECN.NP.V | model.ECN.RP.V ^ leg.ECN.RP.V
 		n := first(differ, 0)
