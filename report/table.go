@@ -415,6 +415,12 @@ func (p *page) verdict(doc *Check) {
 	}
 	word, meaning := exitText(doc)
 	word = strings.ToUpper(word)
+	switch {
+	case counts == nil && doc.Verdict == checks.Unknown:
+		counts, meaning = []string{"nothing was judged"}, "no check applies here"
+	case counts == nil:
+		counts = []string{fmt.Sprintf("%d noted", doc.Summary.Counts[checks.Info.String()])}
+	}
 	text := fmt.Sprintf("%s: %s; exit code %d", word, strings.Join(counts, ", "), doc.ExitCode)
 	if doc.Verdict != checks.Fail || doc.Summary.Counts[checks.Fail.String()] == 0 {
 		text += ": " + meaning // otherwise the failures above say it
