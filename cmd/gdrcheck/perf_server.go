@@ -55,7 +55,7 @@ runs. It serves one client after another, until it is interrupted.`,
 			if opts.Port != 0 && opts.Device == "" {
 				return usagef("--port is one of a device: which? give --dev, too")
 			}
-			err := checkMemory(opts.Memory, "")
+			err := cmp.Or(checkMemory(opts.Memory, ""), checkNumbers(cmd))
 			if err != nil {
 				return err
 			}
