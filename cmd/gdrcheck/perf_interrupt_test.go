@@ -19,6 +19,9 @@ func TestInterruptedHere(t *testing.T) {
 		for _, line := range []string{
 			"perf loopback --dev double0", "perf loopback --all", "perf compare loopback --dev double0", "perf copy --mem host",
 		} {
+			if call != "open" && strings.HasPrefix(line, "perf copy") {
+				continue // the double copies nothing
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			dir := t.TempDir()
 			perf = doubleBackend(dir)

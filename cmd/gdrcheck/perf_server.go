@@ -119,7 +119,7 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 			_ = l.Close()
 			return err
 		}
-		defer os.Remove(opts.TokenFile) // it is good for nothing any more
+		defer removeToken(opts.TokenFile, token) // it is good for nothing any more
 	}
 	if err := opts.announce(l.Addr().(*net.TCPAddr).AddrPort(), token); err != nil {
 		_ = l.Close()
