@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -221,6 +222,9 @@ func (p *Plan) Validate() error {
 	within := func(name string, v, lo, hi int64) {
 		bad(v < lo || v > hi, "%s %d: want %d to %d", name, v, lo, hi)
 	}
+	during := func(name string, ns int64, lo time.Duration) {
+		bad(ns < int64(lo) || ns > int64(MaxDuration), "%s %s: want %s to %.0fh", name, time.Duration(ns), lo, MaxDuration.Hours())
+	}
 	bad(!slices.Contains(Operations, p.Operation), "no operation %q", p.Operation)
 	bad(p.Measure != Bandwidth && p.Measure != Latency, "no measure %q", p.Measure)
 	if err := Supported(p.Transport, p.Operation); err != nil {
@@ -228,8 +232,8 @@ func (p *Plan) Validate() error {
 	}
 	errs = append(errs, p.validateRoute())
 	within("number of sizes", int64(len(p.SizesBytes)), 1, MaxSizes)
-	for _, s := range p.SizesBytes {
-		within("size", int64(s), 1, MaxSizeBytes)
+	if i := slices.IndexFunc(p.SizesBytes, func(s int) bool { return s < 1 || s > MaxSizeBytes }); i >= 0 { // of a long sweep
+		within("size", int64(p.SizesBytes[i]), 1, MaxSizeBytes)
 	}
 	within("QPs", int64(p.QPs), 1, MaxQPs)
 	within("depth", int64(p.Depth), 1, MaxDepth)
@@ -240,9 +244,9 @@ func (p *Plan) Validate() error {
 	bad(p.CQModeration > p.Depth, "CQ moderation %d is more than the depth %d: no send would ever complete", p.CQModeration, p.Depth)
 	within("inline", int64(p.InlineBytes), 0, maxInline)
 	within("messages", int64(p.Messages), 0, MaxMessages)
-	within("duration in ns", p.DurationNs, 0, int64(MaxDuration))
+	during("duration", p.DurationNs, 0)
 	bad((p.Messages > 0) == (p.DurationNs > 0), "want either a number of messages or a duration")
-	within("margin in ns", p.MarginNs, 0, int64(MaxDuration))
+	during("margin", p.MarginNs, 0)
 	bad(p.DurationNs > 0 && 2*p.MarginNs >= p.DurationNs, "two margins leave nothing of the duration")
 	warmUp := int64(MaxMessages)
 	if p.Measure == Latency {
@@ -258,9 +262,18 @@ func (p *Plan) Validate() error {
 	within("retries", int64(p.RetryCount), 0, maxRetry)
 	within("RNR retries", int64(p.RNRRetry), 0, maxRetry)
 	within("timeout exponent", int64(p.TimeoutExponent), 0, maxExponent)
-	within("idle limit in ns", p.IdleNs, 1, int64(MaxDuration))
-	within("interval in ns", p.IntervalNs, int64(time.Millisecond), int64(MaxDuration))
-	return errors.Join(errs...)
+	during("idle limit", p.IdleNs, 1)
+	during("interval", p.IntervalNs, time.Millisecond)
+	return oneLine(errs)
+}
+
+// oneLine joins errors as errors.Join does, for a message of one line.
+func oneLine(errs []error) error {
+	err := errors.Join(errs...)
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // Moderation is the completion moderation for a size.

@@ -92,14 +92,14 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 	}
 	a, b, err := opts.ends(ctx)
 	if err != nil {
-		return err
+		return interruptedHere(ctx, err)
 	}
 	at := time.Now().UTC()
 	var results []*perftest.Result
 	for _, p := range adaptPlans(opts.Plan.Plans, perftest.OnGPU(a.Memory) || perftest.OnGPU(b.Memory)) {
 		r, err := measureLoopback(ctx, opts.IO, p.Plan, a, b)
 		if err != nil {
-			return err
+			return interruptedHere(ctx, err)
 		}
 		results = append(results, noted(r, p.Note))
 	}
@@ -120,7 +120,7 @@ func (o *loopbackOptions) ends(ctx context.Context) (a, b perftest.Local, err er
 		peer.Local.Port, peer.portGiven = o.PeerPort, true
 	}
 	if o.Plan.PeerMemory != (perftest.MemoryAsk{}) {
-		peer.Memory = o.Plan.PeerMemory
+		peer.Memory, peer.whose = o.Plan.PeerMemory, "peer-"
 	}
 	if o.PeerDevice != "" || o.PeerPort != 0 || peer.Memory != o.Plan.Memory {
 		b, err = peer.place(ctx)

@@ -135,6 +135,15 @@ func withPort(host string) string {
 	return net.JoinHostPort(host, strconv.Itoa(defaultPerfPort))
 }
 
+// interruptedHere is the error of a measurement on this node alone.
+func interruptedHere(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return unmeasured{errors.New("interrupted")}
+	}
+	return err
+}
+
+// interrupted is that of one with another node.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		err = errors.New("interrupted; the other side was told")

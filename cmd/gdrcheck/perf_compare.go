@@ -159,15 +159,22 @@ func compareRun(ctx context.Context, o *compareOptions) error {
 	at := time.Now().UTC()
 	measure, end, err := o.connect(ctx)
 	if err != nil {
-		return err
+		return o.broken(ctx, err)
 	}
 	defer end()
 	results, err := o.compare(measure)
 	if err != nil {
-		return err
+		return o.broken(ctx, err)
 	}
 	end() // before the rest: a server has others to serve
 	return writePerf(ctx, o.IO, &o.Output, by, measured{Results: results}, at)
+}
+
+func (o *compareOptions) broken(ctx context.Context, err error) error {
+	if o.Loopback {
+		return interruptedHere(ctx, err)
+	}
+	return err // it says what the other end knows
 }
 
 // compare measures every route in each round. One that failed is not tried again.

@@ -60,7 +60,7 @@ func copyRun(ctx context.Context, opts *copyOptions) error {
 	defer stop()
 	l, err := opts.Plan.place(ctx)
 	if err != nil {
-		return err
+		return interruptedHere(ctx, err)
 	}
 	if opts.Plan.Memory.Memory == perftest.MemoryAuto && !perftest.OnGPU(l.Memory) {
 		return usagef("there is no GPU here whose memory could be copied; --mem host copies within the host's own")
@@ -77,7 +77,7 @@ func copyRun(ctx context.Context, opts *copyOptions) error {
 			r, err := perftest.Copies(ctx, perf.newEngine(), side, p, l, progress)
 			end()
 			if err != nil {
-				return err
+				return interruptedHere(ctx, err)
 			}
 			results = append(results, r)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -29,7 +28,7 @@ func (o *loopbackOptions) validateAll(cmd *cobra.Command) error {
 func loopbackAllRun(ctx context.Context, opts *loopbackOptions, by checks.Options) error {
 	m, err := perf.machine(ctx)
 	if err != nil {
-		return deviceError(err)
+		return interruptedHere(ctx, deviceError(err))
 	}
 	at := time.Now().UTC()
 	t := &nodeTest{backend: perf, machine: m, graph: topo.New(m), nodePerf: nodePerf{Force: true}, bar: newGroupProgress(opts.IO)}
@@ -61,7 +60,7 @@ func loopbackAllRun(ctx context.Context, opts *loopbackOptions, by checks.Option
 		}
 	}
 	if ctx.Err() != nil {
-		return unmeasured{errors.New("interrupted")}
+		return interruptedHere(ctx, nil)
 	}
 	return writePerf(ctx, opts.IO, &opts.Output, by, t.what, at)
 }

@@ -87,7 +87,13 @@ func kindOf(d topo.Device) string {
 	return perftest.MemoryCUDA
 }
 
-var errNoGPU = errors.New("there is no GPU here")
+// noGPU is errNoGPU of a vendor.
+type noGPU struct{ vendor string }
+
+func (e noGPU) Error() string        { return "there is no " + e.vendor + "GPU here" }
+func (e noGPU) Is(target error) bool { return target == errNoGPU }
+
+var errNoGPU = error(noGPU{})
 
 // chooseGPU finds the GPU that a name means; empty: the one nearest to the NIC,
 // the first of several.
@@ -98,7 +104,7 @@ func chooseGPU(g *topo.Graph, nic, kind, name string) (topo.Device, error) {
 	}
 	list := slices.DeleteFunc(g.GPUs(), func(d topo.Device) bool { return kind != perftest.MemoryAuto && kindOf(d) != vendor })
 	if len(list) == 0 {
-		return topo.Device{}, fmt.Errorf("%w%s", errNoGPU, map[string]string{perftest.MemoryCUDA: " of NVIDIA", perftest.MemoryROCm: " of AMD"}[vendor])
+		return topo.Device{}, noGPU{map[string]string{perftest.MemoryCUDA: "NVIDIA ", perftest.MemoryROCm: "AMD "}[vendor]}
 	}
 	if name == "" {
 		return nearestGPU(g, nic, list), nil

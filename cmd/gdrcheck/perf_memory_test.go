@@ -41,7 +41,7 @@ func TestChooseMemory(t *testing.T) {
 		{nic: "mlx5_5", ask: perftest.MemoryAsk{GPU: "gpu4"}, kind: "cuda", way: "auto", gpu: 4},
 		{nic: "mlx5_5", ask: perftest.MemoryAsk{GPU: strings.ToLower(gpuUUID(6))}, kind: "cuda", way: "auto", gpu: 6},
 		{nic: "mlx5_0", ask: perftest.MemoryAsk{GPU: m.GPU.GPUs[7].Addr.String()}, kind: "cuda", way: "auto", gpu: 7, path: topo.ClassSYS},
-		{nic: "mlx5_0", ask: perftest.MemoryAsk{Memory: "rocm"}, fault: "there is no GPU here of AMD"},
+		{nic: "mlx5_0", ask: perftest.MemoryAsk{Memory: "rocm"}, fault: "there is no AMD GPU here"},
 		{nic: "mlx5_0", ask: perftest.MemoryAsk{Memory: "cuda", GPU: "8"}, fault: "there is no GPU 8 here; there are: GPU0 ("},
 	} {
 		l := perftest.NewLocal(tt.nic)

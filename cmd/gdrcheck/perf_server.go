@@ -55,7 +55,7 @@ runs. It serves one client after another, until it is interrupted.`,
 			if opts.Port != 0 && opts.Device == "" {
 				return usagef("--port is one of a device: which? give --dev, too")
 			}
-			err := checkMemory(opts.Memory, "")
+			err := cmp.Or(checkMemory(opts.Memory, ""), checkNumbers(cmd))
 			if err != nil {
 				return err
 			}
@@ -119,7 +119,7 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 			_ = l.Close()
 			return err
 		}
-		defer os.Remove(opts.TokenFile) // it is good for nothing any more
+		defer removeToken(opts.TokenFile, token) // it is good for nothing any more
 	}
 	if err := opts.announce(l.Addr().(*net.TCPAddr).AddrPort(), token); err != nil {
 		_ = l.Close()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"syscall"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
@@ -30,7 +32,8 @@ func readToken(s *streams, file string) (perftest.Token, error) {
 		}
 		text, from = string(b), "standard input"
 	default:
-		f, err := os.Open(file)
+		// Of a FIFO that nobody writes to, opening would not return.
+		f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
 			return perftest.Token{}, usagef("cannot read the token in %s: %w", file, pathCause(err))
 		}
@@ -50,6 +53,9 @@ func readToken(s *streams, file string) (perftest.Token, error) {
 
 // writeToken writes the token for its owner alone, whatever the file was before.
 func writeToken(file string, t perftest.Token) error {
+	if st, err := os.Lstat(file); err == nil && !st.Mode().IsRegular() && st.Mode().Type() != os.ModeSymlink {
+		return usagef("cannot write the token to %s: it is no regular file", file) // /dev/null, which root could remove
+	}
 	_ = os.Remove(file) // a link, or a file that others may read
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -63,4 +69,11 @@ func writeToken(file string, t perftest.Token) error {
 		return fmt.Errorf("token not written: %w", err)
 	}
 	return nil
+}
+
+// removeToken removes what writeToken wrote, unless another server has written its own there since.
+func removeToken(file string, t perftest.Token) {
+	if b, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(b)) == t.Encode() {
+		_ = os.Remove(file)
+	}
 }

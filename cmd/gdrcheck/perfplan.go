@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
@@ -37,6 +39,7 @@ type planFlags struct {
 	idle, interval  time.Duration
 	set             perftest.Plan // what stands in it is taken for flags that were given
 	portGiven       bool
+	whose           string        // "peer-": Memory is what --peer-mem and --peer-gpu say
 	shortest        time.Duration // of a bandwidth test where no flag says more; 0: the plan's own
 }
 
@@ -96,7 +99,7 @@ func addRunFlags(cmd *cobra.Command, p *planFlags) {
 func (p *planFlags) validate(cmd *cobra.Command) error {
 	p.portGiven = cmd.Flags().Changed("port")
 	var sizes []int
-	err := cmp.Or(checkMemory(p.Memory, ""), checkMemory(p.PeerMemory, "peer-"))
+	err := cmp.Or(checkMemory(p.Memory, ""), checkMemory(p.PeerMemory, "peer-"), checkNumbers(cmd))
 	if err != nil {
 		return err
 	}
@@ -131,6 +134,25 @@ func (p *planFlags) validate(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// numbers are the bounds of flags that say where to measure, which no plan has.
+var numbers = map[string]struct{ lo, hi int }{
+	"port": {1, math.MaxUint8}, "peer-port": {1, math.MaxUint8}, "gid-index": {-1, math.MaxUint8}, "pkey-index": {0, math.MaxUint16},
+	"cpu": {-1, math.MaxInt32}, "peer-cpu": {-1, math.MaxInt32}, "numa-node": {-1, math.MaxInt32},
+}
+
+func checkNumbers(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		within, ok := numbers[f.Name]
+		if n, bad := strconv.Atoi(f.Value.String()); err == nil && ok && (bad != nil || n < within.lo || n > within.hi) {
+			err = usagef("--%s %s: want %d to %d", f.Name, f.Value, within.lo, within.hi)
+		}
+	})
+	if d, missing := cmd.Flags().GetDuration("margin"); err == nil && missing == nil && d < 0 {
+		return usagef("--margin %s: want 0 or more", d)
+	}
+	return err
 }
 
 // byRoutes adds a plan by each route that was asked for.
@@ -181,7 +203,7 @@ func (p *planFlags) place(ctx context.Context) (perftest.Local, error) {
 
 func (p *planFlags) chooseMemory(ctx context.Context, l *perftest.Local) error {
 	if err := perf.memory(ctx, l, p.Memory); err != nil {
-		return deviceError(fmt.Errorf("--mem: %w", err))
+		return deviceError(fmt.Errorf("--%smem: %w", p.whose, err))
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,4 +32,51 @@ func FuzzParseSizes(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What no port, table or CPU has as its number is bad usage, of every command
+// that has the flag, and nothing is measured.
+func TestNumbersOutOfBounds(t *testing.T) {
+	base := map[string][]string{
+		"loopback": {"perf", "loopback", "--dev", "double0"},
+		"client":   {"perf", "client", "192.0.2.1"},
+		"server":   {"perf", "server", "--dev", "double0"},
+		"compare":  {"perf", "compare", "loopback", "--dev", "double0"},
+		"copy":     {"perf", "copy"},
+	}
+	for _, tt := range []struct{ flag, value, of string }{
+		{"port", "0", "loopback client server compare"}, {"port", "-1", "loopback client server compare"}, {"port", "256", "loopback client server compare"},
+		{"peer-port", "0", "loopback compare"},
+		{"gid-index", "-2", "loopback client compare"}, {"gid-index", "256", "loopback client compare"},
+		{"pkey-index", "-1", "loopback client compare"}, {"pkey-index", "65536", "loopback client compare"},
+		{"cpu", "-2", "loopback client compare copy"}, {"peer-cpu", "-2", "loopback compare"},
+		{"numa-node", "-2", "loopback client compare copy"},
+		{"margin", "-1s", "loopback client compare copy"},
+	} {
+		for _, name := range strings.Fields(tt.of) {
+			s := quiet()
+			code := run(s, append(slices.Clone(base[name]), "--"+tt.flag+"="+tt.value))
+			out, complaint := fmt.Sprint(s.Out), fmt.Sprint(s.Err)
+			if code != 2 || out != "" || !strings.HasPrefix(complaint, "gdrcheck: --"+tt.flag+" "+tt.value+": want ") || strings.Count(complaint, "\n") != 1 {
+				t.Errorf("%s --%s %s: exit code %d, %q, %q", name, tt.flag, tt.value, code, out, complaint)
+			}
+		}
+	}
+}
+
+// Several faults of one plan stand apart, and of a sweep only the first size.
+func TestPlanFaultsInOneLine(t *testing.T) {
+	for flags, want := range map[string]string{
+		"--depth=0":        "write bandwidth: depth 0: want 1 to 32768; post list 1 is more than the depth 0",
+		"--size=1:1024G":   "write bandwidth: size 2147483648: want 1 to 1073741824",
+		"--idle=-1s":       "write bandwidth: idle limit -1s: want 1ns to 24h",
+		"--interval=1ns":   "write bandwidth: interval 1ns: want 1ms to 24h",
+		"--duration=1000h": "write bandwidth: duration 1000h0m0s: want 0s to 24h",
+	} {
+		s := quiet()
+		code := run(s, []string{"perf", "loopback", "--dev", "double0", flags})
+		if got := fmt.Sprint(s.Err); code != 2 || got != "gdrcheck: "+want+"\n" {
+			t.Errorf("%s: exit code %d, %q, want %q", flags, code, got, want)
+		}
+	}
 }
