@@ -7,7 +7,7 @@ import (
 )
 
 // measurement is the subject of a check of one result: test, ports, and how.
-var measurement = regexp.MustCompile(`^(\S+ (?:bandwidth|latency)(?: staged| tcp)?) (\S+/\d+(?: \S+/\d+)?)((?: from the other node)?(?: in host memory)?(?: with all others)?)$`)
+var measurement = regexp.MustCompile(`^(\S+ (?:bandwidth|latency)(?: staged| tcp)?) (\S+/\d+(?: \S+/\d+)?)((?: from the other node)?(?: in host memory)?(?: with all others)?(?: \(\d+(?: times)?\))?)$`)
 
 // fewMeasurements is from how many on they are told by port.
 const fewMeasurements = 3
