@@ -57,6 +57,7 @@ var all = []Check{
 	nicFirmware,
 	nicFirmwareFault,
 	nicPending,
+	nicSettings,
 	rdmaPortState,
 	rdmaPortRate,
 	roceGID,

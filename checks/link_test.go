@@ -146,3 +146,27 @@ func TestNeighbourPart(t *testing.T) {
 		}
 	}
 }
+
+func TestNICSettings(t *testing.T) {
+	is := func(settings ...string) func(*topo.Machine) {
+		var list []qos.NVSetting
+		for i := 0; i < len(settings); i += 2 {
+			list = append(list, qos.NVSetting{Name: settings[i], Current: settings[i+1], NextBoot: settings[i+1]})
+		}
+		return set(func(l *qos.Port) { l.NVConfig.Settings = known(list) })
+	}
+	const order, engine = "PCI_WR_ORDERING", "INTERNAL_CPU_OFFLOAD_ENGINE"
+	runCases(t, "nic-settings", []verdictCase{
+		{"as shipped", is(order, "per_mkey(0)", "ATS_ENABLED", "True(1)"), "mlx5_0/1", Pass, "writes keep the order", ""},
+		{"a BlueField as NIC", is(order, "per_mkey(0)", engine, "DISABLED(1)"), "mlx5_0/1", Pass, "", ""},
+		{"relaxed by force", is(order, "force_relax(1)"), "mlx5_0/1", Fail, "reorders all its writes", "sudo mlxconfig -d 0000:04:00.0 set PCI_WR_ORDERING=0"},
+		{"relaxed by force on a DPU", is(engine, "ENABLED(0)", order, "force_relax(1)"), "mlx5_0/1", Fail, "reorders all its writes", "set INTERNAL_CPU_OFFLOAD_ENGINE=1"},
+		{"a BlueField as DPU", is(engine, "ENABLED(0)", order, "per_mkey(0)"), "mlx5_0/1", Warn, "DPU mode", "sudo mlxconfig -d 0000:04:00.0 set INTERNAL_CPU_OFFLOAD_ENGINE=1"},
+		{"a DPU of which no order is shown", is(engine, "ENABLED(0)"), "mlx5_0/1", Warn, "DPU mode", ""},
+		{"no order shown", is("ATS_ENABLED", "True(1)"), "mlx5_0/1", NotApplicable, "has no PCI_WR_ORDERING", ""},
+		{"not asked", set(func(l *qos.Port) { l.NVConfig = qos.NVConfig{} }), "mlx5_0/1", NotApplicable, "gdrcheck check --mst", ""},
+		{"no mstconfig", set(func(l *qos.Port) { unsupported(&l.NVConfig.Settings) }), "mlx5_0/1", NotApplicable, "", ""},
+		{"not seen", set(func(l *qos.Port) { denied(&l.NVConfig.Settings) }), "mlx5_0/1", Unknown, "settings may not be read", ""},
+		{"software", all2(is(order, "force_relax(1)"), func(m *topo.Machine) { nic(m).Software = true }), "mlx5_0/1", NotApplicable, "software RDMA", ""},
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
@@ -52,9 +53,9 @@ var likenesses = []likeness{
 }
 
 // words is a setting as text, to be compared and shown. That there is none is
-// a setting, too.
+// a setting, too; that there is no interface to ask is not.
 func words[T any](v fact.Value[T]) fact.Value[string] {
-	if v.State == fact.Absent {
+	if v.State == fact.Absent && v.Errno != syscall.ENODEV && v.Source != "" {
 		return fact.Of("none", v.Source)
 	}
 	return fact.Map(v, func(x T) (string, error) { return show(x), nil })
@@ -177,7 +178,11 @@ func (c *Case) likeSiblings(own, all []Subject) resemblance {
 			case seen:
 				r.compared++
 			case l.needed && r.unseen == nil && mine.State != fact.Known && (d.of > 0 || mine.State != fact.Unsupported):
-				r.unseen = func() { Need(c, l.name+" of "+leg.ID, mine, leg.Leg.NetDir) }
+				r.unseen = func() {
+					Need(c, l.name+" of "+leg.ID, mine, leg.Leg.NetDir)
+					c.Unknown("cannot tell: the network interface of %s is not in this network namespace", leg.ID)
+					panic(stop{})
+				}
 			}
 			if d.mine == "" {
 				continue

@@ -170,7 +170,7 @@ func goodLeg(device string, number int, netdev string, function fact.Value[pci.A
 		Module: qos.Module{Type: fact.Of("OSFP", "ethtool:MODULE_EEPROM_GET"), Vendor: fact.Of("Example", "ethtool:MODULE_EEPROM_GET"), Medium: fact.Of("optical", "ethtool:MODULE_EEPROM_GET"),
 			State: fact.Of("ModuleReady", "ethtool:MODULE_EEPROM_GET"), PowerMode: fact.Of("high", "ethtool:MODULE_GET"), TemperatureC: fact.Of(51.0, "ethtool:MODULE_EEPROM_GET"), Alarms: fact.Of([]string{}, "ethtool:MODULE_EEPROM_GET")},
 		Devlink:  qos.Devlink{Versions: fact.Of([]qos.Version{{Name: "fw.version", Kind: "running", Value: "28.43.2566"}, {Name: "fw.version", Kind: "stored", Value: "28.43.2566"}}, "devlink:INFO_GET")},
-		NVConfig: qos.NVConfig{Settings: fact.Of([]qos.NVSetting{}, "mstconfig")},
+		NVConfig: qos.NVConfig{Settings: fact.Of([]qos.NVSetting{{Name: "PCI_WR_ORDERING", Default: "per_mkey(0)", Current: "per_mkey(0)", NextBoot: "per_mkey(0)"}}, "mstconfig")},
 		Pause:    qos.Pause{RX: fact.Of(false, "ethtool:PAUSE_GET"), TX: fact.Of(false, "ethtool:PAUSE_GET")},
 	}
 }

@@ -47,6 +47,53 @@ func (c *Case) qosFix(leg *qos.Port, setting string, priority int) []string {
 	return fillFix(leg, v, setting, "keep")
 }
 
+// cnpPriority is the network's for CNPs, else the usual one, or the highest that
+// is not lossless. Its first DSCP by the default map is eight times it, 48 for 6.
+func (c *Case) cnpPriority(leg *qos.Port) int {
+	lossless := leg.DCB.PFC.V.Enabled
+	switch {
+	case c.Network.CNPPriority != nil:
+		return *c.Network.CNPPriority
+	case c.Network.CNPDSCP != nil || !lossless.Has(usualCNPPriority):
+		return usualCNPPriority
+	}
+	for n := qos.PriorityCount - 1; n > 0; n-- {
+		if !lossless.Has(n) {
+			return n
+		}
+	}
+	return usualCNPPriority
+}
+
+// joined writes each index and value of a list.
+func joined[T any](list []T, format, between string) string {
+	words := make([]string, len(list))
+	for i, x := range list {
+		words[i] = fmt.Sprintf(format, i, x)
+	}
+	return strings.Join(words, between)
+}
+
+// bufferSizes are the parts of dcb's and mlnx_qos's commands that size buffers 0
+// and 1, half of what there is for each, where buffer 1 has none yet; mlx5
+// refuses a lossless priority a buffer too small for its thresholds
+// (mlx5e_port_manual_buffer_config). Empty: it has a size, or none is known.
+func bufferSizes(b qos.Buffer) (dcb, mlnxQoS string) {
+	const granuleBytes = 1024 // whole cells, of 128 or 256 bytes
+	all := uint64(0)
+	for _, size := range b.SizeBytes {
+		all += uint64(size)
+	}
+	if all == 0 {
+		all = uint64(b.TotalBytes)
+	}
+	half := all / 2 / granuleBytes * granuleBytes
+	if b.SizeBytes[1] > 0 || half == 0 {
+		return "", ""
+	}
+	return fmt.Sprintf("buffer-size all:0 0:%d 1:%d ", half, half), fmt.Sprintf(" --buffer_size=%d,%d,0,0,0,0,0,0", half, half)
+}
+
 // alignFix are the commands that set a leg as its siblings are, of which model
 // is one.
 func (c *Case) alignFix(l likeness, leg, model *qos.Port) []string {
@@ -64,6 +111,13 @@ func (c *Case) alignFix(l likeness, leg, model *qos.Port) []string {
 		settings[0] = "no_pfc"
 	case l.fix == "trust" && model.DCB.Trust.V == qos.TrustPCP:
 		settings[0] = "trust_pcp"
+	case l.fix == "buffer":
+		b := model.DCB.Buffer.V
+		v["buffers"], v["dcb_buffers"] = joined(b.Priority[:], "%[2]d", ","), joined(b.Priority[:], "%d:%d", " ")
+		v["dcb_sizes"], v["mlnx_sizes"] = "", ""
+		if b.SizeBytes != leg.DCB.Buffer.V.SizeBytes {
+			v["dcb_sizes"], v["mlnx_sizes"] = "buffer-size "+joined(b.SizeBytes[:], "%d:%d", " ")+" ", " --buffer_size="+joined(b.SizeBytes[:], "%[2]d", ",")
+		}
 	case l.fix == "ecn":
 		differ := model.ECN.NP.V ^ leg.ECN.NP.V | model.ECN.RP.V ^ leg.ECN.RP.V
 		n := first(differ, 0)
@@ -89,9 +143,11 @@ func (c *Case) fixValues(leg *qos.Port, priority int) map[string]string {
 	v := map[string]string{
 		"netdev": orElse(leg.NetDev, "INTERFACE"), "ibdev": leg.Device, "port": strconv.Itoa(leg.Number),
 		"priority": strconv.Itoa(priority), "mask": qos.Priorities(1 << priority).Mask(), "on": "1", "rx": "off", "tx": "off",
-		"cnp_dscp":     strconv.Itoa(orNumber(c.Network.CNPDSCP, usualCNPDSCP)),
-		"cnp_priority": strconv.Itoa(orNumber(c.Network.CNPPriority, usualCNPPriority)),
 	}
+	cnp := c.cnpPriority(leg)
+	v["cnp_priority"], v["cnp_dscp"] = strconv.Itoa(cnp), strconv.Itoa(orNumber(c.Network.CNPDSCP, cnp<<3))
+	v["buffers"], v["dcb_buffers"] = v["mask"], "all:0 "+v["priority"]+":1"
+	v["dcb_sizes"], v["mlnx_sizes"] = bufferSizes(leg.DCB.Buffer.V)
 	if a, ok := leg.PCI.Get(); ok {
 		v["pci"], v["nvport"] = a.String(), firmwarePort(a)
 	}

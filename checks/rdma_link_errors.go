@@ -55,9 +55,14 @@ var rdmaLinkErrors = Check{
 }
 
 // linkCounters are the port's counters that tell of its link; unread is one of
-// them that could not be read, or the zero value.
+// them that could not be read, or a group of counters that could not be listed, or the
+// zero value.
 func (c *Case) linkCounters() (list []rdma.Counter, unread fact.Value[uint64]) {
 	for _, k := range c.Machine.QoS.Counters(c.Subject.NIC, c.Subject.Port) {
+		if k.Group {
+			unread = k.Value
+			continue
+		}
 		if kind, known := qos.LookupCounter(k.Name); !known || kind.Sign != qos.SignLink {
 			continue
 		}

@@ -5,7 +5,7 @@ import "github.com/gdrcheck/gdrcheck/rdma"
 var rdmaTrafficClass = Check{
 	ID: "rdma-traffic-class", Title: "no traffic class is set that a part of the queue pairs ignores", Area: AreaRDMA, Severity: SeverityInfo,
 	DependsOn: []string{"rdma-port-state"},
-	Why:       "The port's own traffic class (cma_roce_tos, tc/N/traffic_class) overrides that of programs, but not on queue pairs that a program makes through DevX, as IBGDA and NCCL's GIN do: those go into the lossy class and retry until they fail, while NCCL's usual ones work.",
+	Why:       "The port's own traffic class (tc/N/traffic_class, which NVIDIA's driver has) overrides that of programs, but not on queue pairs that a program makes through DevX, as IBGDA and NCCL's GIN do: those go into the lossy class and retry until they fail, while NCCL's usual ones work.",
 	Fix:       []string{"Give the same traffic class to the program"},
 	Refs: []string{
 		"https://github.com/NVIDIA/nccl/issues/2383",

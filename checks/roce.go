@@ -1,8 +1,10 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
@@ -106,6 +108,12 @@ func isVF(nic *rdma.Device, leg *qos.Port) bool { return leg.IsVF || nic.Model.V
 // interface's directory. What a VF cannot tell its host can.
 func needQoS[T any](c *Case, name string, v fact.Value[T]) (T, bool) {
 	leg := c.Subject.Leg
+	if v.State == fact.Absent && (leg.NetDev == "" || v.Errno == syscall.ENODEV) {
+		c.Row(name, "absent", cmp.Or(v.Source, "the GID table"))
+		c.Unknown("cannot tell: the port's network interface%s is not in this network namespace", strings.TrimRight(" "+leg.NetDev, " "))
+		c.Fix("Run it in the network namespace of the interface: on the host itself, or in a container with docker run --net=host")
+		panic(stop{})
+	}
 	if v.State == fact.Unsupported && isVF(c.Subject.NIC, leg) {
 		See(c, name, v, leg.NetDir)
 		c.Unknown("cannot tell: a VF has no such settings of its own, its physical function on the host has")

@@ -4,9 +4,9 @@ import "github.com/gdrcheck/gdrcheck/internal/fact"
 
 var roceBuffer = Check{
 	ID: "roce-buffer", Title: "the lossless priority has a receive buffer of its own", Area: AreaRDMA, Severity: SeverityError,
-	DependsOn:                  []string{"rdma-port-state"},
+	DependsOn:                  []string{"rdma-port-state", "roce-pfc"},
 	Why:                        "A pause is sent when the priority's buffer fills. Where lossy traffic fills the same buffer, RoCE is paused for it, or its packets find no room and are lost in spite of PFC.",
-	Fix:                        []string{"Give it one: sudo dcb buffer set dev INTERFACE prio-buffer all:0 N:1"},
+	Fix:                        []string{"Give it one, and a size: sudo dcb buffer set dev INTERFACE buffer-size all:0 0:BYTES 1:BYTES prio-buffer all:0 N:1"},
 	Refs:                       []string{"https://man7.org/linux/man-pages/man8/dcb-buffer.8.html", "https://github.com/Mellanox/mlnx-tools"},
 	UnsupportedIsNotApplicable: true,
 	Subjects:                   EachLeg,
@@ -28,7 +28,14 @@ var roceBuffer = Check{
 			c.NotApplicable("no priority is lossless here")
 			return
 		}
-		for _, n := range on.List() {
+		judged := on // where it is known by which priority RoCE goes, that one
+		if roce := c.rocePriorities(); roce != 0 {
+			if judged &= roce; judged == 0 {
+				c.NotApplicable("RoCE goes by priority %s, and %s is lossless: that comes first (roce-trust, roce-tos)", roce, on)
+				return
+			}
+		}
+		for _, n := range judged.List() {
 			b := buffers.Priority[n]
 			for other := range buffers.Priority {
 				if buffers.Priority[other] == b && !on.Has(other) {

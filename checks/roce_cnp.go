@@ -41,6 +41,11 @@ var roceCNP = Check{
 		switch {
 		case lossless.Has(priority):
 			c.Warn("CNPs go by priority %d, which is lossless", priority)
+			if roce := c.rocePriorities() & lossless; roce != 0 && !roce.Has(priority) {
+				c.Fix("It need not be lossless: have PFC on for RoCE's alone")
+				c.Fix(c.qosFix(leg, "pfc", first(roce, -1))...)
+				return
+			}
 		case path.Lossless.Or(false) && c.Network.Lossless:
 			c.Row("CNPs on their way", path.String(), "the NIC's settings")
 			c.Warn("CNPs carry DSCP %d, which leads to priority %d, and that is lossless", dscp, path.Priority.V)

@@ -62,7 +62,13 @@ func (c *Case) judgeLossyPFC(on qos.Priorities) {
 }
 
 // judgePeer compares what the switch said over DCBX, where it said something.
+// Where marks lead elsewhere it is not for this check to say that all is well.
 func (c *Case) judgePeer(on qos.Priorities) {
+	if roce := c.rocePriorities(); roce != 0 && roce&on == 0 && c.Subject.Leg.DCB.Trust.V != qos.TrustPCP {
+		c.pathRows()
+		c.Info("on for priority %s alone, but programs' marks lead to %s: roce-tos says what to change", on, roce)
+		return
+	}
 	peer, ok := mustSee(c, "PFC of the switch, by DCBX", c.Subject.Leg.DCB.PeerPFC)
 	if !ok || peer.Enabled&on == on {
 		c.Pass("on for priority %s alone", on)

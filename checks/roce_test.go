@@ -149,7 +149,7 @@ func TestRoCEToS(t *testing.T) {
 			m.QoS.Job.V = append(m.QoS.Job.V, qos.Setting{Name: "UCX_IB_TRAFFIC_CLASS", Value: "lossless", Source: "/etc/ucx/ucx.conf"})
 		}, "mlx5_0/1", Warn, `UCX does not take UCX_IB_TRAFFIC_CLASS="lossless"`, "UCX_IB_TRAFFIC_CLASS=106"},
 		{"PFC on another", pfcOn(1 << 5), "mlx5_0/1", Warn, "NCCL's ToS 106 (NCCL_IB_TC) goes by priority 3; rdma_cm's ToS 106 (default_roce_tos) goes by priority 3, while 5 is lossless", "Where it is 3: sudo mlnx_qos -i ens1 --pfc 0,0,0,1,0,0,0,0"},
-		{"rdma_cm's", set(func(l *qos.Port) { l.ToS.RDMACM.V = 32 }), "mlx5_0/1", Warn, "rdma_cm's ToS 32 (default_roce_tos) goes by priority 1", "sudo cma_roce_tos -d mlx5_0 -t 106"},
+		{"rdma_cm's", set(func(l *qos.Port) { l.ToS.RDMACM.V = 32 }), "mlx5_0/1", Warn, "rdma_cm's ToS 32 (default_roce_tos) goes by priority 1", "sudo cma_roce_tos -d mlx5_0 -p 1 -t 106"},
 		{"mapped", all2(forced(41), set(func(l *qos.Port) { l.DCB.Apps.V = []qos.App{{Selector: qos.ByDSCP, Protocol: 10, Priority: 3}} })), "mlx5_0/1", Pass, "ToS 41", ""},
 		{"nothing lossless", pfcOn(0), "mlx5_0/1", NotApplicable, "no priority is lossless", ""},
 		{"marks are not looked at", trustPCP, "mlx5_0/1", NotApplicable, "trust is pcp", ""},
@@ -228,8 +228,12 @@ func TestRoCEBuffer(t *testing.T) {
 	runCases(t, "roce-buffer", []verdictCase{
 		{"its own", nil, "mlx5_0/1", Pass, "of priorities 0 to 7: 0,0,0,1,0,0,0,0 (buffer 0: 127 KiB, buffer 1: 127 KiB)", ""},
 		{"shared", buffers(func(b *qos.Buffer) { b.Priority[3] = 0 }), "mlx5_0/1", Warn, "lossless priority 3 shares buffer 0 with lossy priority 0", "sudo dcb buffer set dev ens1 prio-buffer all:0 3:1"},
-		{"empty", buffers(func(b *qos.Buffer) { b.SizeBytes[1] = 0 }), "mlx5_0/1", Warn, "buffer 1 of lossless priority 3 has no size", ""},
+		{"empty", buffers(func(b *qos.Buffer) { b.SizeBytes[1] = 0 }), "mlx5_0/1", Warn, "buffer 1 of lossless priority 3 has no size", "sudo dcb buffer set dev ens1 buffer-size all:0 0:64512 1:64512 prio-buffer all:0 3:1"},
+		{"shared, and no other has a size", buffers(func(b *qos.Buffer) { *b = qos.Buffer{SizeBytes: [8]uint32{262016}, TotalBytes: 262016} }), "mlx5_0/1", Warn, "shares buffer 0", "sudo mlnx_qos -i ens1 --prio2buffer=0,0,0,1,0,0,0,0 --buffer_size=130048,130048,0,0,0,0,0,0"},
 		{"nothing lossless", pfcOn(0), "mlx5_0/1", NotApplicable, "no priority", ""},
+		{"PFC on another than RoCE's", all2(pfcOn(1<<5), buffers(func(b *qos.Buffer) { b.Priority = [8]int{} })), "mlx5_0/1", NotApplicable, "RoCE goes by priority 3, and 5 is lossless", ""},
+		{"shared by one too many", all2(pfcOn(1<<3|1<<5), buffers(func(b *qos.Buffer) { b.Priority = [8]int{3: 1} })), "mlx5_0/1", Pass, "", ""},
+		{"nobody marks, shared", all2(noMarks, pfcOn(1<<5), buffers(func(b *qos.Buffer) { b.Priority = [8]int{} })), "mlx5_0/1", Warn, "lossless priority 5 shares", "5:1"},
 		{"the driver has none", set(func(l *qos.Port) {
 			l.DCB.Buffer = fact.Missing[qos.Buffer](fact.Unsupported, "netlink:IEEE_GET", "left out")
 		}), "mlx5_0/1", NotApplicable, "not supported", ""},

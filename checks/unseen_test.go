@@ -133,7 +133,8 @@ var unseenSuffices = map[string]bool{
 	"nic-consistency QoS.Ports.ECN.CNPDSCP": true, "nic-consistency QoS.Ports.FEC.Active": true, "nic-consistency QoS.Ports.Pause.RX": true,
 	"nic-consistency QoS.Ports.ToS.Forced": true, "nic-consistency QoS.Ports.ToS.RDMACM": true,
 	"nic-consistency part qos": true, // on InfiniBand, where none of them is set on the host
-	// Modules are read on request alone.
+	// Modules and firmware settings are read on request alone.
+	"nic-settings QoS.Ports.NVConfig.Settings": true, "nic-settings part qos": true,
 	"rdma-module QoS.Ports.Module.Type": true, "rdma-module part qos": true,
 }
 

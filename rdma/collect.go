@@ -109,8 +109,8 @@ func listNumbers(src fact.Source, dir string) ([]int, error) {
 type scan struct {
 	Device
 	ports      []portScan
-	hwCounters []string // paths below the device
-	served     []string // files that firmware answers, absolute
+	hwCounters []Counter // by path below the device
+	served     []string  // files that firmware answers, absolute
 }
 
 func (s *scan) want(names ...string) {
@@ -174,8 +174,8 @@ func (c *collector) finish(s *scan) Device {
 	for _, p := range s.ports {
 		d.Ports = append(d.Ports, c.finishPort(d.Dir, p))
 	}
-	for _, path := range s.hwCounters {
-		d.HWCounters = append(d.HWCounters, c.counter(d.Dir, path))
+	for _, k := range s.hwCounters {
+		d.HWCounters = append(d.HWCounters, c.counter(d.Dir, k))
 	}
 	d.Transport = transport(&d)
 	d.Model = c.model(&d)

@@ -182,8 +182,8 @@ func TestCollectPort(t *testing.T) {
 		t.Error(diff)
 	}
 	want := []Counter{
-		{"port_xmit_data", fact.Of(uint64(1<<64-1), "ports/1/counters/port_xmit_data")},
-		{"out_of_sequence", fact.Of(uint64(7), "ports/1/hw_counters/out_of_sequence")},
+		{Name: "port_xmit_data", Value: fact.Of(uint64(1<<64-1), "ports/1/counters/port_xmit_data")},
+		{Name: "out_of_sequence", Value: fact.Of(uint64(7), "ports/1/hw_counters/out_of_sequence")},
 	}
 	if diff := cmp.Diff(want, p.Counters); diff != "" {
 		t.Error(diff)

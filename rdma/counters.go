@@ -11,15 +11,14 @@ import (
 func ReadCounters(ctx context.Context, src fact.Source, device string, port int) []Counter {
 	c := &collector{src: src}
 	s := &scan{Device: Device{Name: device, Dir: classDir + "/" + device}}
-	var paths []string
+	var list []Counter
 	for _, folder := range []string{"hw_counters", portDir(port) + "counters", portDir(port) + "hw_counters"} {
-		paths = append(paths, c.listCounters(s, folder)...)
+		list = append(list, c.listCounters(s, folder)...)
 	}
 	c.served.paths = s.served
 	c.served.ask(ctx, src)
-	list := make([]Counter, len(paths))
-	for i, p := range paths {
-		list[i] = c.counter(s.Dir, p)
+	for i, k := range list {
+		list[i] = c.counter(s.Dir, k)
 	}
 	return list
 }

@@ -13,7 +13,7 @@ type portScan struct {
 	Port
 	pkeys    []int
 	pkeyErr  error
-	counters []string // paths below the device
+	counters []Counter // paths below the device
 }
 
 // queried are the port's files whose content the kernel asks the driver for
@@ -50,8 +50,8 @@ func (c *collector) finishPort(dev string, s portScan) Port {
 	p.SMLID = fact.Map(c.served.text(dev, dir+"sm_lid"), parseLID)
 	p.CapMask = fact.Map(c.served.text(dev, dir+"cap_mask"), parseHex32)
 	p.PKeys = c.pkeys(dev, dir, s)
-	for _, path := range s.counters {
-		p.Counters = append(p.Counters, c.counter(dev, path))
+	for _, k := range s.counters {
+		p.Counters = append(p.Counters, c.counter(dev, k))
 	}
 	return p
 }
@@ -118,27 +118,35 @@ func (c *collector) gidAttr(dev, name string) fact.Value[string] {
 	return v
 }
 
-// listCounters returns the paths of the counters in a folder, by name.
-func (c *collector) listCounters(s *scan, folder string) []string {
+// listCounters returns the counters in a folder by path, still to be read. A
+// folder that is there and cannot be listed is a Group.
+func (c *collector) listCounters(s *scan, folder string) []Counter {
 	list, err := c.src.ReadDir(s.Dir + "/" + folder)
 	if err != nil {
-		return nil
+		v := fact.FromError[uint64](err, folder)
+		if v.State == fact.Absent {
+			return nil
+		}
+		return []Counter{{Name: folder, Value: v, Group: true}}
 	}
-	var out []string
+	var out []Counter
 	for _, e := range list {
 		// lifespan is how long, in ms, the kernel keeps hw_counters cached.
 		if e.Type.IsDir() || e.Name == "lifespan" {
 			continue
 		}
-		out = append(out, folder+"/"+e.Name)
+		out = append(out, Counter{Name: folder + "/" + e.Name})
+		s.want(folder + "/" + e.Name)
 	}
-	s.want(out...)
 	return out
 }
 
-func (c *collector) counter(dev, path string) Counter {
-	v := c.served.counter(dev, path)
-	return Counter{Name: baseName(path), Value: v}
+// counter is a listed counter as it was read.
+func (c *collector) counter(dev string, listed Counter) Counter {
+	if listed.Group {
+		return listed
+	}
+	return Counter{Name: baseName(listed.Name), Value: c.served.counter(dev, listed.Name)}
 }
 
 // portNetDev finds the network interface of a port: the GID table names it on

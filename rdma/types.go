@@ -142,6 +142,9 @@ type PKey struct {
 type Counter struct {
 	Name  string             `json:"name"`
 	Value fact.Value[uint64] `json:"value"`
+	// Group: no counter, but a whole group of them that could not be listed, and
+	// Value says why: which counters there are is not known.
+	Group bool `json:"group,omitempty"`
 }
 
 // CharDev is a character device below /dev/infiniband.

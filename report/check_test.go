@@ -185,6 +185,23 @@ func TestControlCharacters(t *testing.T) {
 	}
 }
 
+// The last line says of every outcome why it is what it is, also where nothing
+// failed, warned or passed.
+func TestVerdictLineIsWhole(t *testing.T) {
+	none := map[checks.Verdict]int{checks.NotApplicable: 1}
+	noted := map[checks.Verdict]int{checks.Info: 2}
+	for want, o := range map[string]checks.Outcome{
+		"UNDETERMINED: nothing was judged; exit code 3: no check applies here": {ExitCode: 3, Counts: none},
+		"READY: 2 noted; exit code 0":                                          {Verdict: checks.Pass, Counts: noted},
+		"READY: 3 passed; exit code 0":                                         {Verdict: checks.Pass, Counts: map[checks.Verdict]int{checks.Pass: 3, checks.Info: 1}},
+	} {
+		var buf bytes.Buffer
+		if err := CheckTable(&buf, NewCheck(machine(), o, nil, nil, "1"), Style{}); err != nil || !strings.Contains(buf.String(), want) {
+			t.Errorf("want %q in\n%s", want, buf.String())
+		}
+	}
+}
+
 // What a script reads are arrays, even where there is nothing in them.
 func TestEmptyOutcome(t *testing.T) {
 	var buf bytes.Buffer

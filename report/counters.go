@@ -62,8 +62,11 @@ func CountersTable(w io.Writer, doc *Counters, s Style) error {
 	}
 	var unread tallyOfPorts
 	for _, port := range doc.Ports {
-		if len(port.Counters) == 0 {
+		switch {
+		case len(port.Counters) == 0:
 			unread.add(port.Reason, port.name())
+		case port.Reason != "":
+			unread.add("not all was seen: "+port.Reason, port.name())
 		}
 	}
 	switch {

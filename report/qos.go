@@ -29,11 +29,19 @@ type QoS struct {
 
 // noPorts is why the RDMA devices were not seen; empty: they were, or there is none.
 func noPorts(m *topo.Machine) string {
-	l := m.RDMA.Listed
-	if l.State == fact.Known || l.State == fact.Absent {
-		return ""
+	why := func(what string, state fact.State, reason, source string) string {
+		if state == fact.Known || state == fact.Absent {
+			return ""
+		}
+		return fmt.Sprintf("%s: %s (%s)", what, strings.ReplaceAll(state.String(), "_", " "), cmp.Or(reason, source))
 	}
-	return fmt.Sprintf("RDMA devices: %s (%s)", strings.ReplaceAll(l.State.String(), "_", " "), cmp.Or(l.Reason, l.Source))
+	l := m.RDMA.Listed
+	text := why("RDMA devices", l.State, l.Reason, l.Source)
+	for i := range m.RDMA.Devices {
+		d := &m.RDMA.Devices[i]
+		text = cmp.Or(text, why("ports of "+d.Name, d.PortsListed.State, d.PortsListed.Reason, d.PortsListed.Source))
+	}
+	return text
 }
 
 // sayNoPorts is the table of a document without ports.

@@ -416,7 +416,7 @@ func (p *page) verdict(doc *Check) {
 	var counts []string
 	for _, v := range []checks.Verdict{checks.Fail, checks.Warn, checks.Unknown, checks.Pass} {
 		if n := doc.Summary.Counts[v.String()]; n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n, countWords[v]))
+			counts = append(counts, fmt.Sprintf("%d %s", n, countWords[v])+inChecks(doc.Findings, v, n))
 		}
 	}
 	if n := doc.Summary.Waived; n > 0 {
@@ -424,6 +424,12 @@ func (p *page) verdict(doc *Check) {
 	}
 	word, meaning := exitText(doc)
 	word = strings.ToUpper(word)
+	switch {
+	case counts == nil && doc.Verdict == checks.Unknown:
+		counts, meaning = []string{"nothing was judged"}, "no check applies here"
+	case counts == nil:
+		counts = []string{fmt.Sprintf("%d noted", doc.Summary.Counts[checks.Info.String()])}
+	}
 	text := fmt.Sprintf("%s: %s; exit code %d", word, strings.Join(counts, ", "), doc.ExitCode)
 	if doc.Verdict != checks.Fail || doc.Summary.Counts[checks.Fail.String()] == 0 {
 		text += ": " + meaning // otherwise the failures above say it
@@ -434,6 +440,24 @@ func (p *page) verdict(doc *Check) {
 		}
 		p.line(l)
 	}
+}
+
+// inChecks says how many blocks above n failures or warnings stand in, where
+// that is another number.
+func inChecks(findings []checks.Finding, v checks.Verdict, n int) string {
+	if v != checks.Fail && v != checks.Warn {
+		return ""
+	}
+	ids := map[string]bool{}
+	for _, f := range findings {
+		if f.Verdict == v && f.Waived == nil {
+			ids[f.Check] = true
+		}
+	}
+	if len(ids) == n {
+		return ""
+	}
+	return fmt.Sprintf(" in %d %s", len(ids), plural("check", len(ids)))
 }
 
 var countWords = map[checks.Verdict]string{

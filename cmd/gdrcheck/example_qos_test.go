@@ -75,7 +75,7 @@ func (s *scripted) qosAnswers(t *testing.T, tree *render.Tree) {
 	}
 	s.say(t, fact.AskEnviron, "self", "environment", qos.Environ{})
 	for _, d := range tree.RDMA {
-		s.say(t, fact.AskMST, d.PCI, "mstconfig", []qos.NVSetting{})
+		s.say(t, fact.AskMST, d.PCI, "mstconfig", []qos.NVSetting{{Name: "PCI_WR_ORDERING", Default: "per_mkey(0)", Current: "per_mkey(0)", NextBoot: "per_mkey(0)"}})
 		s.say(t, fact.AskDevlink, d.PCI, "devlink", qos.Devlink{
 			Versions: fact.Of([]qos.Version{{Name: "fw.psid", Kind: "fixed", Value: d.PSID}, {Name: "fw.version", Kind: "running", Value: d.Firmware}, {Name: "fw.version", Kind: "stored", Value: d.Firmware}}, "devlink:INFO_GET"),
 			Params:   fact.Of([]qos.Param{{Name: "enable_roce", Values: map[string]string{"driverinit": "true"}}}, "devlink:PARAM_GET"), EswitchMode: fact.Of("legacy", "devlink:ESWITCH_GET"),

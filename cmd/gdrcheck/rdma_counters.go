@@ -87,10 +87,11 @@ func rdmaCountersRun(ctx context.Context, opts *rdmaCountersOptions) error {
 		return err
 	}
 	doc := report.NewCounters(m, readBuildInfo().Version)
-	if opts.Watch > 0 {
-		return watchCounters(ctx, opts, m, doc)
+	ports := watchedPorts(m)
+	if opts.Watch > 0 && len(ports) > 0 { // without ports there is nothing to watch
+		return watchCounters(ctx, opts, ports, doc)
 	}
-	for _, p := range watchedPorts(m) {
+	for _, p := range ports {
 		list, reason := qos.Totals(p.counters)
 		doc.Ports = append(doc.Ports, counterPort(p, list, reason))
 	}
@@ -125,7 +126,7 @@ func counterPort(p watchedPort, list []qos.Change, reason string) report.Counter
 }
 
 // watchCounters writes a document for each window, from one tick to the next.
-func watchCounters(ctx context.Context, opts *rdmaCountersOptions, m *topo.Machine, doc *report.Counters) error {
+func watchCounters(ctx context.Context, opts *rdmaCountersOptions, ports []watchedPort, doc *report.Counters) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	src, err := opts.Source.openInTime()
@@ -135,7 +136,6 @@ func watchCounters(ctx context.Context, opts *rdmaCountersOptions, m *topo.Machi
 	reader := &remembering{w: opts.IO.Out}
 	streams := *opts.IO
 	streams.Out, opts.IO = reader, &streams
-	ports := watchedPorts(m)
 	opts.read(ctx, src, ports)
 	began := time.Now()
 	tick := time.NewTicker(opts.Watch)

@@ -3,6 +3,7 @@ package lab
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -49,6 +50,7 @@ func TestRails(t *testing.T) {
 	allRails(t, client)
 	unpluggedRail(t, client)
 	checkedNode(t, client)
+	loopedBack(t, client)
 	for _, dir := range dirs {
 		if before, after := count(t, dir, "before"), count(t, dir, "after"); after != before {
 			t.Errorf("%s: queue pairs and regions %v before and %v after", dir, before, after)
@@ -124,6 +126,27 @@ func unpluggedRail(t *testing.T, dir string) {
 	i := slices.IndexFunc(doc.Rails, func(p perftest.RailPair) bool { return p.Rail == "rxe0/1" })
 	if i < 0 || doc.Rails[i].Why == "" {
 		t.Errorf("%+v", doc.Rails)
+	}
+}
+
+// loopedBack: perf loopback --all measures each port with itself, alone and with
+// the other.
+func loopedBack(t *testing.T, dir string) {
+	t.Helper()
+	exitStatus(t, dir, "loopback", 0)
+	want := map[string]int{}
+	for _, rail := range []string{"rxe0/1", "rxe1/1"} {
+		for _, op := range []string{"write", "read"} {
+			want[rail+" "+op+" bandwidth there 0"], want[rail+" "+op+" latency there 0"], want[rail+" "+op+" bandwidth there 2"] = 1, 1, 1
+		}
+	}
+	got := map[string]int{}
+	for _, r := range decode[report.Perf](t, dir, "loopback").Results {
+		got[railKey(r)]++
+		whole(t, r, r.Rail[:4], r.Rail[:4])
+	}
+	if !maps.Equal(want, got) {
+		t.Errorf("measured %v, want %v", got, want)
 	}
 }
 

@@ -3,6 +3,7 @@ package qos
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/rdma"
@@ -20,12 +21,20 @@ type Change struct {
 
 // Changes compares two readings of the same port, worst sign first. A counter
 // that fell was reset or has wrapped, and is left out like one that could not be
-// read both times; unread is why, for the first of those.
+// read both times; unread is why, for the first of those: groups that could not
+// be listed before single counters. That a driver does not keep a counter is told
+// only where none is left.
 func Changes(before, after []rdma.Counter) (list []Change, unread string) {
 	first := make(map[string]fact.Value[uint64], len(before))
 	for _, c := range before {
 		first[c.Name] = c.Value
 	}
+	for _, c := range slices.Concat(before, after) {
+		if c.Group {
+			unread = cmp.Or(unread, c.Name+" was not seen: "+cmp.Or(c.Value.Reason, strings.ReplaceAll(c.Value.State.String(), "_", " ")))
+		}
+	}
+	var notKept string
 	seen := map[string]bool{}
 	for _, c := range after {
 		kind, known := LookupCounter(c.Name)
@@ -35,7 +44,12 @@ func Changes(before, after []rdma.Counter) (list []Change, unread string) {
 		a, okA := first[c.Name].Get()
 		b, okB := c.Value.Get()
 		if !okA || !okB || b < a {
-			unread = cmp.Or(unread, c.Value.Reason, first[c.Name].Reason)
+			why := cmp.Or(c.Value.Reason, first[c.Name].Reason)
+			if s := c.Value.State; s == fact.Absent || s == fact.Unsupported {
+				notKept = cmp.Or(notKept, why)
+			} else {
+				unread = cmp.Or(unread, why)
+			}
 			continue
 		}
 		seen[c.Name] = true
@@ -44,6 +58,9 @@ func Changes(before, after []rdma.Counter) (list []Change, unread string) {
 	slices.SortStableFunc(list, func(x, y Change) int {
 		return cmp.Compare(slices.Index(Signs, x.Sign), slices.Index(Signs, y.Sign))
 	})
+	if len(list) == 0 {
+		unread = cmp.Or(unread, notKept)
+	}
 	return list, unread
 }
 

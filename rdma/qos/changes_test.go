@@ -32,6 +32,37 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// That a driver does not keep a counter is no gap beside others; a group that
+// could not be listed is one, of its own counters or an interface's.
+func TestChangesUnseen(t *testing.T) {
+	notKept := rdma.Counter{Name: "symbol_error", Value: fact.Missing[uint64](fact.Unsupported, "symbol_error", "not kept")}
+	list := []rdma.Counter{counter("port_xmit_data", 1), notKept}
+	facts := func(v fact.Value[[]Stat]) []rdma.Counter {
+		f := &Facts{Ports: []Port{{Device: "mlx5_0", Number: 1, NetDev: "eth0", Stats: v}}}
+		return f.Counters(&rdma.Device{Name: "mlx5_0"}, &rdma.Port{Number: 1, Counters: list})
+	}
+	missing := func(s fact.State, source string) fact.Value[[]Stat] { return fact.Missing[[]Stat](s, source, "") }
+	for name, tt := range map[string]struct {
+		counters []rdma.Counter
+		want     string
+	}{
+		"one not kept":           {list, ""},
+		"none kept":              {list[1:], "not kept"},
+		"a folder denied":        {append([]rdma.Counter{{Name: "ports/1/counters", Value: fact.Missing[uint64](fact.Denied, "ports/1/counters", "permission denied"), Group: true}}, list...), "ports/1/counters was not seen: permission denied"},
+		"interface told":         {facts(fact.Of([]Stat{{Name: "rx_discards_phy", Value: 1}}, "stats")), ""},
+		"interface not asked":    {facts(fact.Value[[]Stat]{}), ""},
+		"interface keeps none":   {facts(missing(fact.Unsupported, "stats")), ""},
+		"interface gone":         {facts(missing(fact.Absent, "stats")), ""},
+		"interface denied":       {facts(missing(fact.Denied, "stats")), "ethtool -S eth0 was not seen: denied"},
+		"interface failed":       {facts(missing(fact.Failed, "stats")), "ethtool -S eth0 was not seen: failed"},
+		"interface in no record": {facts(missing(fact.NotCollected, "stats")), "ethtool -S eth0 was not seen: not collected"},
+	} {
+		if _, got := Totals(tt.counters); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // A real node's counters: the worst is the port that lost its link so often
 // that the counter, of eight bits (InfiniBand specification 16.1.3.5), is full.
 func TestTotalsRecorded(t *testing.T) {

@@ -42,11 +42,16 @@ func NetDevs(r *rdma.Facts, p *rdma.Port) []string {
 	return []string{name}
 }
 
-// statCounters adds up what the interfaces of a port count.
+// statCounters adds up what the interfaces of a port count. One that has
+// counters and did not tell them is a Group.
 func statCounters(stats map[string]fact.Value[[]Stat]) []rdma.Counter {
 	var out []rdma.Counter
 	at := map[string]int{}
-	for _, v := range stats {
+	for dev, v := range stats {
+		asked := v.State != fact.NotCollected || v.Source != ""
+		if asked && v.State != fact.Known && v.State != fact.Absent && v.State != fact.Unsupported {
+			out = append(out, rdma.Counter{Name: "ethtool -S " + dev, Value: fact.As(v, uint64(0)), Group: true})
+		}
 		for _, s := range v.Or(nil) {
 			if _, there := at[s.Name]; !there {
 				at[s.Name] = len(out)

@@ -76,6 +76,7 @@ save check $check --record /tmp/node.rec -o json -o table=$out/check.table
 save again /tmp/gdrcheck check --from /tmp/node.rec -o json
 save secret /tmp/gdrcheck snapshot --from /tmp/node.rec --redact -o /tmp/secret.rec
 save redacted /tmp/gdrcheck check --from /tmp/secret.rec -o json
+save loopback /tmp/gdrcheck perf loopback --all --op write,read --footprint 1M --count 60 --warm-up 4 -o json
 
 # Somebody uses a port: it is left alone.
 /tmp/gdrcheck perf loopback --dev rxe0 --measure bandwidth --duration 120s --footprint 1M >/dev/null 2>&1 &
