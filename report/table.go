@@ -198,8 +198,13 @@ func subjects(list []checks.Finding) string {
 			names[first[name]] = fmt.Sprintf("%s (%d times)", name, times[name])
 		}
 	}
+	if text, ok := byPort(names, all); ok {
+		return text
+	}
 	return strings.Join(names, ", ")
 }
+
+func all(names []string) string { return strings.Join(names, ", ") }
 
 var repeat = regexp.MustCompile(` \(\d+\)$`)
 
@@ -290,7 +295,11 @@ func (p *page) each(groups []findingGroup, v checks.Verdict) {
 			for i, f := range same {
 				names[i] = f.Subject
 			}
-			p.para(p.paint(marks[v].ink, p.mark(v))+" ", fmt.Sprintf("%s, %s: %s", g.check, few(names), same[0].Message))
+			who, ok := byPort(names, few)
+			if !ok {
+				who = few(names)
+			}
+			p.para(p.paint(marks[v].ink, p.mark(v))+" ", fmt.Sprintf("%s, %s: %s", g.check, who, same[0].Message))
 		}
 	}
 }

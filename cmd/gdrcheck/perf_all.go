@@ -197,10 +197,15 @@ func (o outcome) noted(note string) outcome {
 // one runs one test of pair i on a session of the group.
 func (a *allRun) one(i int, w way, session, together int, pass *perftest.Pass) outcome {
 	pair := a.open[i]
-	r, err := a.group.Run(session, perftest.Request{
+	ask := perftest.Request{
 		Plan: w.Plan, Local: a.ends[i], Device: pair.Peer, Memory: a.opts.Plan.PeerMemory,
 		Reverse: w.reverse, Progress: a.bar.member(session), Pass: pass,
-	})
+	}
+	r, err := a.group.Run(session, ask)
+	if other, ok := a.opts.withoutPolling(&w.Plan, err); ok {
+		ask.Plan, w.Note = other, perftest.PollNote
+		r, err = a.group.Run(session, ask)
+	}
 	if err != nil {
 		return outcome{nil, err}
 	}

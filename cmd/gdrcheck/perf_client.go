@@ -109,6 +109,10 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 	kind, _, _ := opts.Plan.PeerMemory.Parse() // it was checked with the flags
 	for _, p := range adaptPlans(opts.Plan.Plans, perftest.OnGPU(local.Memory) || perftest.OnGPU(kind)) {
 		r, err := opts.measure(s, &p.Plan, local)
+		if other, ok := opts.withoutPolling(&p.Plan, err); ok {
+			p.Note = perftest.PollNote
+			r, err = opts.measure(s, &other, local)
+		}
 		if err != nil {
 			return interrupted(ctx, err)
 		}
@@ -122,6 +126,16 @@ func (o *perfClientOptions) measure(s *perftest.Session, p *perftest.Plan, l per
 	progress, end := newProgress(o.IO, p)
 	defer end()
 	return s.Run(perftest.Request{Plan: *p, Local: l, Device: o.PeerDevice, Memory: o.Plan.PeerMemory, Reverse: o.Reverse, Progress: progress})
+}
+
+// withoutPolling is the plan to take where a server that chooses its own memory
+// refused to poll it: that may be a GPU's. One refused for another reason is again.
+func (o *perfClientOptions) withoutPolling(p *perftest.Plan, err error) (perftest.Plan, bool) {
+	refused, ok := errors.AsType[*perftest.PeerError](err)
+	if !ok || refused.Code != perftest.CodeRefused || o.Plan.PeerMemory != (perftest.MemoryAsk{}) {
+		return *p, false
+	}
+	return p.ForGPU()
 }
 
 // withPort adds the default TCP port to a host without one.

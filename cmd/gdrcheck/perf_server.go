@@ -112,7 +112,7 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", opts.at.String())
 	if err != nil {
-		return usagef("cannot listen: %w", err)
+		return usagef("cannot listen: %w; --listen ADDRESS[:PORT] takes another one", err)
 	}
 	if opts.TokenFile != "" {
 		if err := writeToken(opts.TokenFile, token); err != nil {

@@ -53,7 +53,7 @@ func TestNumbersOutOfBounds(t *testing.T) {
 		{"numa-node", "-2", "loopback client compare copy"},
 		{"margin", "-1s", "loopback client compare copy"},
 	} {
-		for _, name := range strings.Fields(tt.of) {
+		for name := range strings.FieldsSeq(tt.of) {
 			s := quiet()
 			code := run(s, append(slices.Clone(base[name]), "--"+tt.flag+"="+tt.value))
 			out, complaint := fmt.Sprint(s.Out), fmt.Sprint(s.Err)
