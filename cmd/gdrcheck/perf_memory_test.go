@@ -66,6 +66,30 @@ func TestChooseMemory(t *testing.T) {
 	}
 }
 
+func TestServerMemory(t *testing.T) {
+	ask := func(memory, gpu string) perftest.MemoryAsk { return perftest.MemoryAsk{Memory: memory, GPU: gpu} }
+	none := perftest.MemoryAsk{}
+	for _, tt := range []struct{ server, client, want perftest.MemoryAsk }{
+		{none, none, none},
+		{none, ask("cuda", "1"), ask("cuda", "1")},
+		{none, ask("auto", ""), ask("auto", "")},
+		{ask("cuda", ""), none, ask("cuda", "")},
+		{ask("cuda", ""), ask("auto", ""), ask("cuda", "")},
+		{ask("cuda", "1"), ask("cuda", "1"), ask("cuda", "1")},
+		{ask("cuda", "1"), ask("host", ""), ask("host", "")}, // what perf compare compares with
+		{ask("", "1"), ask("auto", ""), ask("", "1")},
+	} {
+		if got, err := (&perfServerOptions{Memory: tt.server}).memory(tt.client); err != nil || got != tt.want {
+			t.Errorf("started for %+v, asked for %+v: %+v, %v; want %+v", tt.server, tt.client, got, err, tt.want)
+		}
+	}
+	for _, client := range []perftest.MemoryAsk{ask("cuda", ""), ask("cuda", "2"), ask("cuda,peermem", "1"), ask("auto", "2")} {
+		if _, err := (&perfServerOptions{Memory: ask("cuda", "1")}).memory(client); err == nil || !strings.Contains(err.Error(), "started for memory cuda 1 alone") {
+			t.Errorf("%+v: %v", client, err)
+		}
+	}
+}
+
 func FuzzMemoryAsk(f *testing.F) {
 	f.Add("cuda,dmabuf", "0")
 	f.Fuzz(func(t *testing.T, memory, gpu string) {

@@ -156,14 +156,30 @@ func (o *perfServerOptions) local(ctx context.Context, asked string, memory perf
 	if name, port, hasPort := strings.Cut(asked, "/"); asked != "" && (name != l.Device || hasPort && port != strconv.Itoa(l.Port)) {
 		return l, fmt.Errorf("the server was started for %s alone", o.device())
 	}
-	switch none := (perftest.MemoryAsk{}); {
-	case memory == none:
-		memory = o.Memory
-	case o.Memory != none && memory != o.Memory:
-		return l, fmt.Errorf("the server was started for memory %s alone", strings.TrimSpace(o.Memory.Memory+" "+o.Memory.GPU))
+	if memory, err = o.memory(memory); err != nil {
+		return l, err
 	}
 	err = perf.memory(ctx, &l, memory)
 	return l, err
+}
+
+// memory is what a test gets of the memory that its client asks for. Host memory is
+// to be had beside what the server was started for: a GPU's is compared with it.
+func (o *perfServerOptions) memory(ask perftest.MemoryAsk) (perftest.MemoryAsk, error) {
+	switch ask {
+	case o.Memory, perftest.MemoryAsk{Memory: perftest.MemoryHost}:
+		return ask, nil
+	case perftest.MemoryAsk{}:
+		return o.Memory, nil
+	}
+	switch {
+	case o.Memory == perftest.MemoryAsk{}:
+		return ask, nil
+	case ask == perftest.MemoryAsk{Memory: perftest.MemoryAuto}:
+		return o.Memory, nil
+	}
+	started := strings.TrimSpace(o.Memory.Memory + " " + o.Memory.GPU)
+	return ask, fmt.Errorf("the server was started for memory %s alone: ask for that, or start it without --mem and --gpu", started)
 }
 
 // listenAddress reads ADDRESS or ADDRESS:PORT; empty: the node's own.
