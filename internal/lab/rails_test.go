@@ -175,7 +175,9 @@ func checkedNode(t *testing.T, dir string) {
 	}
 	for _, id := range []string{"perf-ports", "perf-setup", "perf-bandwidth", "perf-latency", "perf-data", "perf-counters", "perf-shared"} {
 		if !slices.ContainsFunc(doc.Findings, func(f checks.Finding) bool {
-			return f.Check == id && (f.Verdict == checks.Pass || f.Verdict == checks.Info)
+			// An emulated CPU that comes late makes Soft-RoCE really send again.
+			retried := f.Verdict == checks.Warn && id == "perf-counters" && strings.Contains(f.Message, "retries after a lost answer")
+			return f.Check == id && (f.Verdict == checks.Pass || f.Verdict == checks.Info || retried)
 		}) {
 			t.Errorf("no good finding of %s", id)
 		}
