@@ -24,7 +24,7 @@ func (o *loopbackOptions) validateAll(cmd *cobra.Command) error {
 }
 
 // loopbackAllRun measures each active port with itself, alone and then all at the
-// same time, by default in the memory of the GPU nearest to it.
+// same time; a GPU's memory is by default that of the GPU nearest to the port.
 func loopbackAllRun(ctx context.Context, opts *loopbackOptions, by checks.Options) error {
 	m, err := perf.machine(ctx)
 	if err != nil {
