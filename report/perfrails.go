@@ -69,7 +69,7 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 			notes = append(notes, [2]string{p.mark(checks.Info), fmt.Sprintf("%s: there was no time for: %s", r.Rail, strings.Join(r.LeftOut, ", "))})
 		}
 		if r.GPUNotMeasured != "" {
-			notes = append(notes, [2]string{p.mark(checks.Info), fmt.Sprintf("%s: in host memory, not in that of %s: %s", r.Rail, r.GPU, r.GPUNotMeasured)})
+			notes = append(notes, [2]string{p.mark(checks.Info), fmt.Sprintf("%s: in host memory, not in that of %s: %s", r.Rail, cmp.Or(r.GPU, "a GPU"), r.GPUNotMeasured)})
 		}
 	}
 	if len(g.rows) > 1 {

@@ -14,15 +14,16 @@ import (
 // withGPUs has each port measured in the memory of its nearest GPU, by the way that
 // the registration found to work. Where none does, the port's pair says why.
 func (t *nodeTest) withGPUs(ports []port) []port {
-	if len(t.graph.GPUs()) == 0 {
-		return ports
-	}
 	for i := range ports {
 		p := &ports[i]
 		pair := &t.what.Rails[p.index]
 		l := p.local
-		if err := chooseMemoryIn(t.graph, t.machine, &l, perftest.MemoryAuto, perftest.WayAuto, ""); err != nil || l.GPU == nil {
-			continue // as without a GPU: there is none for this port
+		if err := chooseMemoryIn(t.graph, t.machine, &l, perftest.MemoryAuto, perftest.WayAuto, ""); err != nil {
+			pair.GPUNotMeasured = err.Error() // whether there is a GPU is not known
+			continue
+		}
+		if l.GPU == nil {
+			continue
 		}
 		pair.GPU = fmt.Sprintf("GPU%d", l.GPU.Index)
 		var why string
