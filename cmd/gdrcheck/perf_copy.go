@@ -38,6 +38,9 @@ host memory; the two directions are measured one after the other.`,
 			if err := p.validate(cmd); err != nil {
 				return err
 			}
+			if _, way, _ := p.Memory.Parse(); way != perftest.WayAuto && way != "" {
+				return usagef("--mem %s: a copy registers nothing, and takes no way to", p.Memory.Memory)
+			}
 			if runF != nil {
 				return runF(cmd.Context(), opts)
 			}

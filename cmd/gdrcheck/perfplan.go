@@ -95,8 +95,16 @@ func addRunFlags(cmd *cobra.Command, p *planFlags) {
 	addMemoryFlags(cmd, &p.Memory, "", memoryUsage+" (default host)")
 }
 
-// validate makes the plans of what was given.
+// validate makes the plans of what was given, and refuses what they would not follow.
 func (p *planFlags) validate(cmd *cobra.Command) error {
+	if err := p.make(cmd); err != nil {
+		return err
+	}
+	return p.checkUnused(cmd)
+}
+
+// make makes the plans.
+func (p *planFlags) make(cmd *cobra.Command) error {
 	p.portGiven = cmd.Flags().Changed("port")
 	var sizes []int
 	err := cmp.Or(checkMemory(p.Memory, ""), checkMemory(p.PeerMemory, "peer-"), checkNumbers(cmd))
