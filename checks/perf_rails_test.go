@@ -90,7 +90,7 @@ func TestPerfPorts(t *testing.T) {
 		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1"}, Pass, "mlx5_0/1", "measured with itself"},
 		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", GPU: "GPU3"}, Pass, "mlx5_0/1", "measured with itself in the memory of GPU3"},
 		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", GPU: "GPU3", GPUNotMeasured: "in use"}, Info, "mlx5_0/1", "measured with itself, in host memory alone, not in that of GPU3: in use"},
-		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", GPUNotMeasured: "no GPU is near"}, Info, "mlx5_0/1", "not in that of a GPU: no GPU is near"},
+		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", GPUNotMeasured: "not collected: pci"}, Unknown, "mlx5_0/1", "in host memory alone; cannot tell whether there is a GPU to measure: not collected: pci"},
 		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", LeftOut: []string{"latency", "read"}}, Info, "mlx5_0/1", "measured with itself; there was no time for: latency, read"},
 		{pair(perftest.WhyDown, "mlx5_1/1 is DOWN on the other node"), Fail, "mlx5_0/1", "not measured: mlx5_1/1 is DOWN on the other node"},
 		{perftest.RailPair{Rail: "mlx5_0/1", Why: perftest.WhyNoPeer, NotMeasured: "no port left"}, Warn, "mlx5_0/1", "no port left"},

@@ -69,7 +69,7 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 			notes = append(notes, [2]string{p.mark(checks.Info), fmt.Sprintf("%s: there was no time for: %s", r.Rail, strings.Join(r.LeftOut, ", "))})
 		}
 		if r.GPUNotMeasured != "" {
-			notes = append(notes, [2]string{p.mark(checks.Info), fmt.Sprintf("%s: in host memory, not in that of %s: %s", r.Rail, cmp.Or(r.GPU, "a GPU"), r.GPUNotMeasured)})
+			notes = append(notes, p.notOnGPU(r))
 		}
 	}
 	if len(g.rows) > 1 {
@@ -87,6 +87,14 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 	for _, n := range notes {
 		p.para("  "+n[0]+" ", n[1])
 	}
+}
+
+// notOnGPU says why a port was measured in host memory alone.
+func (p *page) notOnGPU(r perftest.RailPair) [2]string {
+	if r.GPU == "" {
+		return [2]string{p.mark(checks.Unknown), fmt.Sprintf("%s: in host memory; cannot tell whether there is a GPU to measure: %s", r.Rail, r.GPUNotMeasured)}
+	}
+	return [2]string{p.mark(checks.Info), fmt.Sprintf("%s: in host memory, not in that of %s: %s", r.Rail, r.GPU, r.GPUNotMeasured)}
 }
 
 // noteMark is that of why a port was not measured, or of a measurement that failed.

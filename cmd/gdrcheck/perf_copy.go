@@ -46,6 +46,9 @@ itself and then all at the same time, which shows what they share.`,
 			if err := p.validate(cmd); err != nil {
 				return err
 			}
+			if _, way, _ := p.Memory.Parse(); way != perftest.WayAuto && way != "" {
+				return usagef("--mem %s: a copy registers nothing, and takes no way to", p.Memory.Memory)
+			}
 			if runF != nil {
 				return runF(cmd.Context(), opts)
 			}

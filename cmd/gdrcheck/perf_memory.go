@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -56,9 +57,8 @@ func chooseMemory(m *topo.Machine, l *perftest.Local, kind string, way perftest.
 func chooseMemoryIn(g *topo.Graph, m *topo.Machine, l *perftest.Local, kind string, way perftest.Way, name string) error {
 	d, err := chooseGPU(g, l.Device, kind, name)
 	switch {
-	case errors.Is(err, errNoGPU) && len(m.Problems) > 0:
-		p := m.Problems[0]
-		return fmt.Errorf("%w: %s could not be collected: %s", errNotCollected, p.Part, p.Reason)
+	case errors.Is(err, errNoGPU) && unseenGPUs(m) != "":
+		return fmt.Errorf("%w: %s", errNotCollected, unseenGPUs(m))
 	case errors.Is(err, errNoGPU) && kind == perftest.MemoryAuto && name == "":
 		l.Memory = perftest.MemoryHost
 		return nil
@@ -77,6 +77,24 @@ func chooseMemoryIn(g *topo.Graph, m *topo.Machine, l *perftest.Local, kind stri
 		_, l.DataDirect = nic.RDMA.DataDirect.Get()
 	}
 	return nil
+}
+
+// unseenGPUs says why there may be GPUs that nobody saw; empty: all were seen.
+func unseenGPUs(m *topo.Machine) string {
+	for _, p := range m.Problems {
+		if p.Part == "pci" || p.Part == "gpu" {
+			return fmt.Sprintf("%s could not be collected: %s", p.Part, p.Reason)
+		}
+	}
+	for i := range m.PCI {
+		switch f := &m.PCI[i]; f.Class.State {
+		case fact.Denied, fact.Failed, fact.NotCollected:
+			if f.Class.Reason != "" {
+				return fmt.Sprintf("the class of %s was not seen: %s", f.Address, f.Class.Reason)
+			}
+		}
+	}
+	return ""
 }
 
 // kindOf is the kind of memory that a GPU has.
