@@ -149,6 +149,17 @@ pci0000:00
 	if in.Verdict != Pass || !strings.Contains(in.Message, "358 Gb/s together, 360 Gb/s alone") {
 		t.Errorf("%s %s", in.Verdict, in.Message)
 	}
+	apart := topotest.Machine(t, `
+pci0000:00
+  00:01.0 root mps=256
+    03:00.0 gpu=0 link=16x16 mps=256
+  00:02.0 root mps=256
+    04:00.0 gpu=1 link=16x16 mps=256`)
+	for _, f := range onMeasurements(t, apart, "perf-shared", all[:6]...) {
+		if f.Verdict != Info || !strings.Contains(f.Message, "slower: GPU0, GPU1; what GPUs without a PCIe link in common share in copies is the host's memory") {
+			t.Errorf("%s %s", f.Verdict, f.Message)
+		}
+	}
 	if f := onMeasurements(t, m, "perf-priority", all...); len(f) != 1 || f[0].Verdict != NotApplicable {
 		t.Errorf("no port took part: %+v", f)
 	}

@@ -359,7 +359,7 @@ func TestVersion(t *testing.T) {
 		r.hello(t, b.token.Encode(), version)
 		m := r.read(t)
 		theirs := fmt.Sprintf("the client version %d: use the same gdrcheck on both sides", version)
-		if got := string(m["error"]); !strings.Contains(got, `"code":"version"`) || !strings.Contains(got, "the server speaks version 4") || !strings.Contains(got, theirs) {
+		if got := string(m["error"]); !strings.Contains(got, `"code":"version"`) || !strings.Contains(got, "the server speaks version 5") || !strings.Contains(got, theirs) {
 			t.Errorf("%s", got)
 		}
 		b.wait(t, "the refusal", func(e perftest.Event) bool { return e.Refused != nil && strings.Contains(e.Refused.Error(), theirs) })

@@ -269,6 +269,9 @@ type DataCheck struct {
 	FirstWrongOffset uint64 `json:"first_wrong_offset,omitempty"`
 	Got              byte   `json:"got,omitempty"`
 	Want             byte   `json:"want,omitempty"`
+	// OverwrittenBytes arrived too, and could not be compared after the run: later
+	// messages had taken their place.
+	OverwrittenBytes uint64 `json:"overwritten_bytes,omitempty"`
 	// Untouched: the byte was one that no message was to reach.
 	Untouched bool `json:"untouched,omitempty"`
 	// Skipped says why nothing could be compared.
@@ -309,6 +312,9 @@ type Failure struct {
 	Cause     string `json:"cause"`                // the likely reason
 	Check     string `json:"check,omitempty"`      // what to look at
 }
+
+// CallStart is the call of a Failure that kept gdrcheck from starting an end.
+const CallStart = "starting an end of the measurement"
 
 // Error implements error.
 func (f *Failure) Error() string {

@@ -91,6 +91,9 @@ func (p *page) perf(r *perftest.Result) {
 			}
 		}
 	}
+	if compared, overwritten := comparedBytes(r); overwritten > 0 {
+		p.para("  ", fmt.Sprintf("data: compared after the run, the last %d bytes; %d before them were overwritten by then", compared, overwritten))
+	}
 	p.events(r)
 	if f := r.Failure; f != nil {
 		p.para("  "+p.mark(checks.Fail)+" ", string(r.Faulty)+": "+f.Error())
@@ -162,7 +165,7 @@ func (p *page) perfEnd(label string, e perftest.Endpoint, l perftest.Limits) {
 	if e.Device == "" && e.Memory.Kind == "" {
 		return
 	}
-	text := "no NIC"
+	text := memoryText(&e.Memory) // of an end without a NIC
 	if e.Device != "" {
 		text = fmt.Sprintf("%s port %d", e.Device, e.Port)
 	}
@@ -184,7 +187,7 @@ func (p *page) perfEnd(label string, e perftest.Endpoint, l perftest.Limits) {
 	if e.NUMANode >= 0 {
 		text += fmt.Sprintf(", memory on node %d", e.NUMANode)
 	}
-	if perftest.OnGPU(e.Memory.Kind) {
+	if perftest.OnGPU(e.Memory.Kind) && e.Device != "" {
 		text += "; " + memoryText(&e.Memory)
 	}
 	p.para("  "+label, text)
@@ -346,6 +349,17 @@ func dataWord(list []perftest.DataCheck) string {
 		word = "right"
 	}
 	return word
+}
+
+// comparedBytes are what all sizes' comparisons looked at, and what they could not.
+func comparedBytes(r *perftest.Result) (compared, overwritten uint64) {
+	for _, s := range r.Steps {
+		for _, d := range s.Data {
+			compared += d.Bytes
+			overwritten += d.OverwrittenBytes
+		}
+	}
+	return compared, overwritten
 }
 
 func wrongData(size int, d perftest.DataCheck) string {

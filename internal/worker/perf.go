@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -73,7 +74,7 @@ func (e *Perf) Open(ctx context.Context, p perftest.Plan, l perftest.Local, side
 	}
 	var err error
 	if e.p, err = start(request{Ask: askPerf}); err != nil {
-		return perftest.Endpoint{}, err
+		return perftest.Endpoint{}, notStarted(err)
 	}
 	e.plan, e.local = p, l
 	r, err := e.do(ctx, perfCommand{Do: "open", Plan: &p, Local: &l, Side: side}, e.atMost(openLimit), nil)
@@ -84,6 +85,25 @@ func (e *Perf) Open(ctx context.Context, p perftest.Plan, l perftest.Local, side
 		return perftest.Endpoint{}, errNoAnswer
 	}
 	return *r.Endpoint, nil
+}
+
+// notStarted says which limit of this very process keeps it from starting a worker:
+// it is no fault of what was to be measured.
+func notStarted(err error) error {
+	f := &perftest.Failure{Call: perftest.CallStart, Cause: err.Error()}
+	errno := syscall.Errno(0)
+	if errors.As(err, &errno) {
+		f.Errno = int(errno)
+	}
+	switch {
+	case errno == syscall.EMFILE || errno == syscall.ENFILE:
+		f.Check = "let gdrcheck open more files: ulimit -n 4096, or LimitNOFILE= of its unit"
+	case errno == syscall.EAGAIN:
+		f.Check = "let this user have more processes: ulimit -u 4096, or TasksMax= of the unit, pids.max of the container"
+	case errno == syscall.ENOMEM:
+		f.Check = "let gdrcheck have more memory: ulimit -v unlimited, or memory.max of the container"
+	}
+	return f
 }
 
 var errNoAnswer = errors.New("the worker's answer lacks what was asked for")

@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -240,5 +242,24 @@ func TestNodeOf(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(nearby{})); diff != "" {
 			t.Errorf("%q %v: %s", tt.device, tt.gpu, diff)
 		}
+	}
+}
+
+// A limit of this very process is called that, with what raises it.
+func TestNotStarted(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := (&Perf{}).Open(t.Context(), perftest.NewPlan(perftest.Write, perftest.Bandwidth), perftest.NewLocal("stub0"), perftest.Initiator)
+	if restored := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); restored != nil {
+		t.Fatal(restored)
+	}
+	f := perftest.AsFailure(err)
+	if f.Call != perftest.CallStart || syscall.Errno(f.Errno) != syscall.EMFILE || !strings.Contains(f.Error(), "too many open files; let gdrcheck open more files: ulimit -n") {
+		t.Errorf("%+v", f)
 	}
 }

@@ -465,6 +465,7 @@ func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error
 
 func (s *Session) dataCheck(m *C.struct_gdr_mismatch) *perftest.DataCheck {
 	d := &perftest.DataCheck{Side: s.side, Bytes: uint64(m.compared), Correct: m.wrong == 0}
+	d.OverwrittenBytes = uint64(m.overwritten) * uint64(s.s.step.size)
 	if m.compared == 0 {
 		d.Skipped = "no message arrived"
 	}
