@@ -2,6 +2,7 @@ package checks
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -81,6 +82,14 @@ func TestNICConsistency(t *testing.T) {
 		{"its own not seen", threeNICs(func(l *qos.Port) { denied(&l.DCB.PFC) }), "mlx5_2", Unknown, "PFC of mlx5_2/1 may not be read", ""},
 		{"its own not seen, and another is odd", threeNICs(func(l *qos.Port) { l.DCB.Trust.V = qos.TrustPCP; denied(&l.DCB.PFC) }), "mlx5_2", Fail, "trust pcp, while 2 of 3 have dscp", ""},
 		{"its own cannot be told", threeNICs(func(l *qos.Port) { unsupported(&l.DCB.PFC) }), "mlx5_2", Unknown, "PFC of mlx5_2/1 not supported here", ""},
+		{"its interface is elsewhere", threeNICs(func(l *qos.Port) {
+			l.DCB = qos.DCB{Trust: fact.Value[qos.Trust]{State: fact.Absent, Source: "netlink:IEEE_GET", Errno: syscall.ENODEV}}
+		}), "mlx5_2", Unknown, "cannot tell: the network interface of mlx5_2/1 is not in this network namespace", ""},
+		{"no interface in the GID table", threeNICs(func(l *qos.Port) { l.DCB = qos.DCB{Trust: fact.Value[qos.Trust]{State: fact.Absent}} }), "mlx5_2", Unknown, "cannot tell: the network interface of mlx5_2/1", ""},
+		{"no FEC, as without a link", threeNICs(func(l *qos.Port) {
+			l.FEC.Active = fact.Missing[string](fact.Absent, "ethtool:FEC_GET", "none is active")
+		}), "mlx5_2", Warn,
+			"forward error correction none, while 2 of 3 have RS", ""},
 		{"nobody's seen", all2(threeNICs(alike), func(m *topo.Machine) {
 			m.QoS = qos.Facts{}
 			for i := range m.RDMA.Devices {

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gdrcheck/gdrcheck/internal/fact"
@@ -45,6 +46,13 @@ func vf(m *topo.Machine) {
 	unsupported(&l.Pause.TX)
 	unsupported(&l.ECN.NP)
 	unsupported(&l.ECN.RP)
+}
+
+// noInterface: the leg is as l names it, and its flow control is absent for the reason of no.
+func noInterface(l qos.Port, no syscall.Errno) func(*topo.Machine) {
+	return set(func(leg *qos.Port) {
+		leg.NetDev, leg.DCB = l.NetDev, qos.DCB{PFC: fact.Value[qos.PFC]{State: fact.Absent, Source: "netlink:IEEE_GET", Errno: no}}
+	})
 }
 
 func unsupported[T any](v *fact.Value[T]) {
@@ -98,6 +106,11 @@ func TestRoCEPFC(t *testing.T) {
 	runCases(t, "roce-pfc", []verdictCase{
 		{"RoCE's alone", nil, "mlx5_0/1", Pass, "on for priority 3 alone", ""},
 		{"another, and nobody marks", all2(noMarks, pfcOn(1<<5)), "mlx5_0/1", Pass, "on for priority 5 alone", ""},
+		{"another than marks lead to", pfcOn(1 << 5), "mlx5_0/1", Info, "on for priority 5 alone, but programs' marks lead to 3", ""},
+		{"marks are not looked at", trustPCP, "mlx5_0/1", Pass, "on for priority 3 alone", ""},
+		{"its interface is elsewhere", noInterface(qos.Port{NetDev: "ens1"}, syscall.ENODEV), "mlx5_0/1", Unknown, "the port's network interface ens1 is not in this network namespace", "--net=host"},
+		{"no interface in the GID table", noInterface(qos.Port{}, 0), "mlx5_0/1", Unknown, "the port's network interface is not in this network namespace", "--net=host"},
+		{"its interface has none", noInterface(qos.Port{NetDev: "ens1"}, 0), "mlx5_0/1", Unknown, "the NIC shows no PFC settings", ""},
 		{"off", pfcOn(0), "mlx5_0/1", Warn, "PFC is off for all priorities", "sudo mlnx_qos -i ens1 --pfc 0,0,0,1,0,0,0,0"},
 		{"off, and the network may be lossy", pfcOn(0), "mlx5_0/1", Warn, "", "--network lossy"},
 		{"off, its sibling has 5", all2(noMarks, sibling5), "mlx5_0/1", Warn, "", "sudo dcb pfc set dev ens1 prio-pfc all:off 5:on"},
@@ -131,6 +144,32 @@ func TestRoCEPFC(t *testing.T) {
 		{"elsewhere", nil, "mlx5_0/1", Fail, "RoCE goes by 5 (where the network's DSCP 40 leads)", "--pfc 0,0,0,0,0,1,0,0"},
 		{"a VF", vf, "mlx5_0/1", Unknown, "a VF", ""},
 	})
+}
+
+// What bnxt_en answers where firmware decides is zero until the host sets it: the
+// command to set it is for a host that may, on a network that needs it.
+func TestPFCThatFirmwareKeeps(t *testing.T) {
+	const command = "sudo dcb pfc set dev ens1 prio-pfc all:off 3:on"
+	unseen := set(func(l *qos.Port) { l.NetDriver.V = "bnxt_en"; unsupported(&l.DCB.PFC) })
+	for name, tt := range map[string]struct {
+		network string
+		change  func(*topo.Machine)
+		command bool
+	}{
+		"by the host":  {"lossless", unseen, true},
+		"lossy":        {"lossy", unseen, false},
+		"by firmware":  {"lossless", all2(unseen, set(func(l *qos.Port) { l.DCB.DCBX.V.Host = false })), false},
+		"a VF":         {"lossless", all2(unseen, set(func(l *qos.Port) { l.IsVF = true })), false},
+		"denied":       {"lossless", all2(unseen, set(func(l *qos.Port) { denied(&l.DCB.PFC) })), false},
+		"a guest's VF": {"lossless", all2(unseen, func(m *topo.Machine) { nic(m).Model.V.IsVF = true }), false},
+	} {
+		m := goodNode()
+		tt.change(m)
+		f := findingOf(t, m, rocePFC, "mlx5_0/1", network(t, tt.network))
+		if got := strings.Contains(strings.Join(f.Fix, "\n"), command); got != tt.command || f.Verdict != Unknown {
+			t.Errorf("%s: %s %q %q", name, f.Verdict, f.Message, f.Fix)
+		}
+	}
 }
 
 func TestRoCEToS(t *testing.T) {
@@ -198,6 +237,8 @@ func TestRoCECNP(t *testing.T) {
 	runCases(t, "roce-cnp", []verdictCase{
 		{"apart", nil, "mlx5_0/1", Pass, "DSCP 48, priority 6", ""},
 		{"on the lossless priority", cnp(48, 3), "mlx5_0/1", Warn, "go by priority 3, which is lossless", "echo 6 | sudo tee /sys/class/net/ens1/ecn/roce_np/cnp_802p_prio"},
+		{"on a lossless priority beside RoCE's", pfcOn(1<<3 | 1<<6), "mlx5_0/1", Warn, "go by priority 6, which is lossless", "--pfc 0,0,0,1,0,0,0,0"},
+		{"on the only lossless priority, not RoCE's", pfcOn(1 << 6), "mlx5_0/1", Warn, "go by priority 6, which is lossless", "echo 7 | sudo tee /sys/class/net/ens1/ecn/roce_np/cnp_802p_prio"},
 		{"marked for it, on the second port", all2(cnp(26, 6), set(func(l *qos.Port) { l.PCI.V.Function = 1 })), "mlx5_0/1", Warn, "DSCP 26", "sudo mlxconfig -d 0000:04:00.1 set CNP_802P_PRIO_P2=6 CNP_DSCP_P2=48"},
 		{"marked for it", cnp(26, 6), "mlx5_0/1", Warn, "DSCP 26, which leads to priority 3", "CNP_DSCP_P1=48"},
 		{"not shown", set(func(l *qos.Port) { denied(&l.ECN.CNPDSCP) }), "mlx5_0/1", Unknown, "may not be read", ""},

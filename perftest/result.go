@@ -51,7 +51,8 @@ type QP struct {
 // Result is one plan that was run.
 type Result struct {
 	// Rail and Peer are the ports of a test that is one of several, this node's
-	// and the other end's, as "mlx5_0/1".
+	// and the other end's, as "mlx5_0/1"; of copies Rail alone is set, the GPU, as
+	// "GPU0".
 	Rail string `json:"rail,omitempty"`
 	Peer string `json:"peer,omitempty"`
 	// Reverse: the other node was the initiator.

@@ -47,8 +47,13 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 		p.rails(doc.Rails, doc.Results)
 		p.blank()
 	}
-	// What comparisons and rails tell, they tell of all results.
-	if doc.Rails == nil && len(doc.Comparisons) == 0 || s.Verbose {
+	byGPU := copiesByGPU(doc.Results)
+	if byGPU {
+		p.copies(doc.Results)
+		p.blank()
+	}
+	// What these tables tell, they tell of all results.
+	if doc.Rails == nil && len(doc.Comparisons) == 0 && !byGPU || s.Verbose {
 		for i, r := range doc.Results {
 			if i > 0 || len(doc.Comparisons) > 0 {
 				p.line("")
@@ -121,7 +126,7 @@ func (p *page) perfVerdict(doc *Perf) {
 	p.notes(groups)
 	p.waivers(doc.Rules.Waivers, waived)
 	p.blank()
-	if doc.Rails == nil {
+	if doc.Rails == nil && !copiesByGPU(doc.Results) {
 		p.each(groups, checks.Pass)
 	} else {
 		p.folded(groups, checks.Pass, "passed")

@@ -116,13 +116,9 @@ var errNoGPU = error(noGPU{})
 // chooseGPU finds the GPU that a name means; empty: the one nearest to the NIC,
 // the first of several.
 func chooseGPU(g *topo.Graph, nic, kind, name string) (topo.Device, error) {
-	vendor := kind
-	if kind == perftest.MemoryCUDAVMM {
-		vendor = perftest.MemoryCUDA
-	}
-	list := slices.DeleteFunc(g.GPUs(), func(d topo.Device) bool { return kind != perftest.MemoryAuto && kindOf(d) != vendor })
+	list := gpusOf(g, kind)
 	if len(list) == 0 {
-		return topo.Device{}, noGPU{map[string]string{perftest.MemoryCUDA: "NVIDIA ", perftest.MemoryROCm: "AMD "}[vendor]}
+		return topo.Device{}, noGPU{map[string]string{perftest.MemoryCUDA: "NVIDIA ", perftest.MemoryROCm: "AMD "}[vendorKind(kind)]}
 	}
 	if name == "" {
 		return nearestGPU(g, nic, list), nil
@@ -135,6 +131,21 @@ func chooseGPU(g *topo.Graph, nic, kind, name string) (topo.Device, error) {
 		known = append(known, fmt.Sprintf("%s (%s)", d.ID, d.GPU.Addr))
 	}
 	return topo.Device{}, fmt.Errorf("there is no GPU %s here; there are: %s", name, strings.Join(known, ", "))
+}
+
+// gpusOf are the GPUs with memory of a kind.
+func gpusOf(g *topo.Graph, kind string) []topo.Device {
+	return slices.DeleteFunc(g.GPUs(), func(d topo.Device) bool {
+		return kind != perftest.MemoryAuto && kindOf(d) != vendorKind(kind)
+	})
+}
+
+// vendorKind is the plain kind of memory of the vendor whose kind it is.
+func vendorKind(kind string) string {
+	if kind == perftest.MemoryCUDAVMM {
+		return perftest.MemoryCUDA
+	}
+	return kind
 }
 
 // nearestGPU takes the best path. NICs that have the same GPUs near get one each.

@@ -113,7 +113,7 @@ func (e *perfEnd) run(size int) (_ *perftest.Outcome, err error) {
 
 func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
 	local := *c.Local
-	near := nodeOf(local.Device)
+	near := nodeOf("/sys", &local)
 	notes := near.place(&local)
 	memory, err := openMemory(&local)
 	if err != nil {
