@@ -21,6 +21,7 @@ var roceGIDIndex = Check{
 	},
 	Subjects: TheNode,
 	Eval: func(c *Case) {
+		roce := false
 		at := map[int][]string{}
 		odd := map[string]*rdma.Port{}
 		for _, s := range EachPort(c.Node) {
@@ -32,6 +33,7 @@ var roceGIDIndex = Check{
 			if transport != rdma.RoCE || state != "ACTIVE" {
 				continue
 			}
+			roce = true
 			if s.Port.GIDTable.State != fact.Known {
 				Need(c, "GID table of "+s.ID, s.Port.GIDTable, s.NIC.Dir)
 			}
@@ -41,7 +43,11 @@ var roceGIDIndex = Check{
 				odd[s.ID] = s.Port
 			}
 		}
-		if len(at) == 0 {
+		switch {
+		case !roce:
+			c.none("no NIC for GPUs has an active RoCE port; on InfiniBand programs go by LIDs")
+			return
+		case len(at) == 0:
 			c.none("no RoCE NIC for GPUs has a routable address")
 			return
 		}

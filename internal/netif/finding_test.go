@@ -32,8 +32,9 @@ type node struct {
 	links map[string]string
 	// twins has pairs of a name and the one that the example node knows it by:
 	// what stands below the first is as below the second, until it is changed.
-	twins []string
-	t     *testing.T
+	twins   []string
+	missing []string // files that answer EINVAL, as attributes of no interface do
+	t       *testing.T
 }
 
 func (n *node) twin(name string) string { return strings.NewReplacer(n.twins...).Replace(name) }
@@ -48,6 +49,9 @@ func (n *node) Readlink(name string) (string, error) {
 func (n *node) ReadFile(name string) ([]byte, error) {
 	if text, ok := n.files[name]; ok {
 		return []byte(text), nil
+	}
+	if slices.Contains(n.missing, name) {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: unix.EINVAL}
 	}
 	return n.Source.ReadFile(n.twin(name))
 }

@@ -111,3 +111,48 @@ func TestBondToFinding(t *testing.T) {
 		})
 	}
 }
+
+// infiniBand makes every port a native InfiniBand one, as the kernel shows it: one
+// GID without an interface, LIDs of a subnet manager, an IPoIB interface. Nobody
+// may be asked for DCB.
+func infiniBand(s *setting) {
+	s.dcb = func(m netlink.Message) ([]netlink.Message, syscall.Errno) {
+		s.t.Errorf("asked for DCB: %q", m.Data)
+		return nil, unix.EOPNOTSUPP
+	}
+	for n, netdev := range []string{"eth0", "eth1", "eth2", "eth3", "eth4", "eth5", "eth6", "eth7", "eth8", "eth10"} {
+		port := fmt.Sprintf("/sys/class/infiniband/mlx5_%d/ports/1/", n)
+		for name, text := range map[string]string{"link_layer": "InfiniBand", "lid": fmt.Sprintf("%#x", n+1), "sm_lid": "0x40", "gids/0": fmt.Sprintf("fe80:0000:0000:0000:0000:00ff:fe00:01%02x", n),
+			"gid_attrs/types/0": "IB/RoCE v1", "gids/1": zeroGID, "gids/2": zeroGID, "gids/3": zeroGID} {
+			s.files[port+name] = text + "\n"
+		}
+		s.missing = append(s.missing, port+"gid_attrs/ndevs/0")
+		s.files["/sys/class/net/"+netdev+"/type"] = "32\n" // ARPHRD_INFINIBAND
+	}
+}
+
+const zeroGID = "0000:0000:0000:0000:0000:0000:0000:0000"
+
+// On a node with InfiniBand alone no check of RoCE fails, and none passes for
+// what is not there: each says that it does not apply, and why.
+func TestInfiniBandNode(t *testing.T) {
+	for _, network := range []string{"", "lossless", "spectrum-x", "lossy", "dscp=26,priority=3,cnp_dscp=48,cnp_priority=6"} {
+		judged := map[string]int{}
+		for _, f := range judge(t, network, infiniBand) {
+			switch {
+			case strings.HasPrefix(f.Check, "roce-"):
+				judged[f.Check]++
+				if f.Verdict != checks.NotApplicable || !strings.Contains(f.Message, "InfiniBand") {
+					t.Errorf("%s: %s %s %s: %s", network, f.Check, f.Subject, f.Verdict, f.Message)
+				}
+			case f.Verdict == checks.Fail || f.Verdict == checks.Warn || f.Verdict == checks.Unknown:
+				t.Errorf("%s: %s %s %s: %s", network, f.Check, f.Subject, f.Verdict, f.Message)
+			}
+		}
+		for _, c := range checks.All() {
+			if strings.HasPrefix(c.ID, "roce-") && judged[c.ID] == 0 {
+				t.Errorf("%s: %s said nothing", network, c.ID)
+			}
+		}
+	}
+}
