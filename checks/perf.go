@@ -22,9 +22,11 @@ func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
 var eachMeasurement = eachResult(perftest.Bandwidth, perftest.Latency)
 
 // eachTransfer has all measurements that a port took part in.
-var eachTransfer = results(func(r *perftest.Result) bool {
+var eachTransfer = results(transferred)
+
+func transferred(r *perftest.Result) bool {
 	return r.Plan.Route != perftest.RouteCopy && (r.Plan.Route != perftest.RouteTCP || r.Failure == nil && r.Initiator.Device != "")
-})
+}
 
 // eachAlone has the direct measurements of one kind that ran with no other at the
 // same time: those that did may have had to share what they need, and what goes
@@ -59,7 +61,7 @@ func resultSubject(r *perftest.Result) Subject {
 	ports := resultPorts(r)
 	words := []string{string(r.Plan.Operation), string(r.Plan.Measure)}
 	switch {
-	case r.Plan.Route == perftest.RouteCopy && (r.Initiator.Memory.Kind != "" || r.Faulty == perftest.Initiator):
+	case r.Plan.Route == perftest.RouteCopy && r.CopiedOut():
 		words = []string{"copy", string(r.Plan.Measure), "to pinned host memory"}
 	case r.Plan.Route == perftest.RouteCopy:
 		words = []string{"copy", string(r.Plan.Measure), "from pinned host memory"}
@@ -89,7 +91,7 @@ func resultPorts(r *perftest.Result) []string {
 		}
 	}
 	if r.Rail != "" { // known even where it could not be opened
-		ports = []string{r.Rail, r.Peer}
+		ports = []string{r.Rail, cmp.Or(r.Peer, r.Rail)}
 		if r.Reverse {
 			ports = []string{r.Peer, r.Rail}
 		}

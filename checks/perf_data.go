@@ -22,7 +22,7 @@ var perfData = Check{
 
 func evalPerfData(c *Case) {
 	r := c.Subject.Result
-	compared, skipped := uint64(0), ""
+	compared, overwritten, skipped := uint64(0), uint64(0), ""
 	for _, s := range r.Steps {
 		for _, d := range s.Data {
 			switch {
@@ -39,6 +39,7 @@ func evalPerfData(c *Case) {
 				return
 			default:
 				compared += d.Bytes
+				overwritten += d.OverwrittenBytes
 			}
 		}
 	}
@@ -56,8 +57,11 @@ func evalPerfData(c *Case) {
 		c.Unknown("cannot tell: nothing was compared")
 	case skipped != "":
 		c.Unknown("cannot tell of all: not compared: %s", skipped)
+	case overwritten > 0:
+		c.Row("not compared", fmt.Sprintf("%d bytes", overwritten), "overwritten by later messages")
+		c.Pass("%d bytes compared, what arrived last; %d that arrived before were overwritten by then", compared, overwritten)
 	default:
-		c.Pass("%d bytes compared", compared)
+		c.Pass("%d bytes compared, all that arrived", compared)
 	}
 }
 

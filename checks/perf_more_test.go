@@ -274,8 +274,8 @@ func TestPerfPriorityMore(t *testing.T) {
 	}
 }
 
-// A queue pair of a kind that the NIC has not is no fault; any other call, or
-// any other answer, is.
+// A queue pair of a kind that the NIC has not is no fault, and what keeps gdrcheck
+// itself from starting is none of the node's; any other call, or any other answer, is.
 func TestPerfSetupOfUnsupported(t *testing.T) {
 	for _, tt := range []struct {
 		call    string
@@ -283,6 +283,7 @@ func TestPerfSetupOfUnsupported(t *testing.T) {
 		verdict Verdict
 	}{
 		{"ibv_create_qp", syscall.EOPNOTSUPP, Unknown}, {"ibv_create_qp", syscall.ENOMEM, Fail}, {"ibv_reg_mr", syscall.EOPNOTSUPP, Fail},
+		{perftest.CallStart, syscall.EMFILE, Unknown}, {perftest.CallStart, 0, Unknown},
 	} {
 		r := ndr(1)
 		r.Failure, r.FailedAt = &perftest.Failure{Call: tt.call, Errno: int(tt.errno)}, perftest.StageOpened

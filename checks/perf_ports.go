@@ -75,16 +75,21 @@ func evalPerfPorts(c *Case) {
 func withItself(c *Case, r *perftest.RailPair) {
 	text, judge := "measured with itself", c.Pass
 	switch {
+	case r.GPUNotMeasured != "" && r.GPU == "":
+		text += ", in host memory alone; cannot tell whether there is a GPU to measure: " + r.GPUNotMeasured
+		judge = c.Unknown
 	case r.GPUNotMeasured != "":
-		text += fmt.Sprintf(", in host memory alone, not in that of %s: %s", cmp.Or(r.GPU, "a GPU"), r.GPUNotMeasured)
+		text += fmt.Sprintf(", in host memory alone, not in that of %s: %s", r.GPU, r.GPUNotMeasured)
 		judge = c.Info
 	case r.GPU != "":
 		text += c.besideHost(r)
 	}
 	if len(r.LeftOut) > 0 {
 		text += "; there was no time for: " + strings.Join(r.LeftOut, ", ")
-		judge = c.Info
 		c.Fix(moreTime)
+		if judge = c.Info; r.GPUNotMeasured != "" && r.GPU == "" {
+			judge = c.Unknown
+		}
 	}
 	judge("%s", text)
 }

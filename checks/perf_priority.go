@@ -21,7 +21,7 @@ var perfPriority = Check{
 		"https://docs.kernel.org/networking/device_drivers/ethernet/mellanox/mlx5/counters.html",
 		refRoCEGuide,
 	},
-	Subjects: eachResult(perftest.Bandwidth),
+	Subjects: results(func(r *perftest.Result) bool { return r.Plan.Measure == perftest.Bandwidth && transferred(r) }),
 	Eval: func(c *Case) {
 		r := c.Subject.Result
 		if r.Failure != nil {

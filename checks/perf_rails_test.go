@@ -90,7 +90,7 @@ func TestPerfPorts(t *testing.T) {
 		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1"}, Pass, "mlx5_0/1", "measured with itself"},
 		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", GPU: "GPU3"}, Pass, "mlx5_0/1", "measured with itself in the memory of GPU3"},
 		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", GPU: "GPU3", GPUNotMeasured: "in use"}, Info, "mlx5_0/1", "measured with itself, in host memory alone, not in that of GPU3: in use"},
-		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", GPUNotMeasured: "no GPU is near"}, Info, "mlx5_0/1", "not in that of a GPU: no GPU is near"},
+		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", GPUNotMeasured: "not collected: pci"}, Unknown, "mlx5_0/1", "in host memory alone; cannot tell whether there is a GPU to measure: not collected: pci"},
 		{perftest.RailPair{Rail: "mlx5_0/1", Peer: "mlx5_0/1", LeftOut: []string{"latency", "read"}}, Info, "mlx5_0/1", "measured with itself; there was no time for: latency, read"},
 		{pair(perftest.WhyDown, "mlx5_1/1 is DOWN on the other node"), Fail, "mlx5_0/1", "not measured: mlx5_1/1 is DOWN on the other node"},
 		{perftest.RailPair{Rail: "mlx5_0/1", Why: perftest.WhyNoPeer, NotMeasured: "no port left"}, Warn, "mlx5_0/1", "no port left"},
@@ -109,5 +109,58 @@ func TestPerfPorts(t *testing.T) {
 		if f := o.Findings[i]; f.Verdict != tt.verdict || f.Subject != tt.subject || !strings.Contains(f.Message, tt.message) {
 			t.Errorf("%+v: %s, %s: %q", tt.pair, f.Subject, f.Verdict, f.Message)
 		}
+	}
+}
+
+// Copies of all GPUs at once: what the two directions reach alone is not mixed up, and
+// the link that slower ones share is named, as for ports.
+func TestPerfSharedByGPUs(t *testing.T) {
+	m := topotest.Machine(t, `
+pci0000:00
+  00:01.0 root mps=256
+    01:00.0 up link=16x16 mps=256
+      02:00.0 down mps=256
+        03:00.0 gpu=0 link=16x16 mps=256
+      02:01.0 down mps=256
+        04:00.0 gpu=1 link=16x16 mps=256`)
+	copied := func(gpu string, out bool, together int, gbps float64) *perftest.Result {
+		r := ndr(gbps)
+		r.Plan, r.Rail, r.Together = r.Plan.Through(perftest.RouteCopy), gpu, together
+		r.Initiator, r.Responder = perftest.Endpoint{}, perftest.Endpoint{}
+		end := &r.Responder
+		if out {
+			end = &r.Initiator
+		}
+		end.Memory.Kind = perftest.MemoryCUDA
+		return r
+	}
+	all := []*perftest.Result{
+		copied("GPU0", false, 0, 180), copied("GPU0", true, 0, 200), copied("GPU1", false, 0, 180), copied("GPU1", true, 0, 200),
+		copied("GPU0", true, 2, 60), copied("GPU1", true, 2, 60), copied("GPU0", false, 2, 179), copied("GPU1", false, 2, 179),
+	}
+	found := map[string]Finding{}
+	for _, f := range onMeasurements(t, m, "perf-shared", all...) {
+		found[f.Subject] = f
+	}
+	out, in := found["copies to pinned host memory of 2 GPUs"], found["copies from pinned host memory of 2 GPUs"]
+	if out.Verdict != Warn || !strings.Contains(out.Message, "120 Gb/s together, 400 Gb/s alone: 30 %; slower: GPU0, GPU1, which share the link below 0000:00:01.0") {
+		t.Errorf("%s %s", out.Verdict, out.Message)
+	}
+	if in.Verdict != Pass || !strings.Contains(in.Message, "358 Gb/s together, 360 Gb/s alone") {
+		t.Errorf("%s %s", in.Verdict, in.Message)
+	}
+	apart := topotest.Machine(t, `
+pci0000:00
+  00:01.0 root mps=256
+    03:00.0 gpu=0 link=16x16 mps=256
+  00:02.0 root mps=256
+    04:00.0 gpu=1 link=16x16 mps=256`)
+	for _, f := range onMeasurements(t, apart, "perf-shared", all[:6]...) {
+		if f.Verdict != Info || !strings.Contains(f.Message, "slower: GPU0, GPU1; what GPUs without a PCIe link in common share in copies is the host's memory") {
+			t.Errorf("%s %s", f.Verdict, f.Message)
+		}
+	}
+	if f := onMeasurements(t, m, "perf-priority", all...); len(f) != 1 || f[0].Verdict != NotApplicable {
+		t.Errorf("no port took part: %+v", f)
 	}
 }

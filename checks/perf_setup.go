@@ -1,6 +1,11 @@
 package checks
 
-import "syscall"
+import (
+	"cmp"
+	"syscall"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+)
 
 var perfSetup = Check{
 	ID: "perf-setup", Title: "both ends of a measurement can be opened and connected", Area: AreaPerf, Severity: SeverityError,
@@ -25,6 +30,9 @@ func evalPerfSetup(c *Case) {
 		c.Pass("opened and connected")
 	case f.Errno == int(syscall.EOPNOTSUPP) && f.Call == "ibv_create_qp": // EFA, iWARP
 		c.Unknown("cannot tell: %s", f.Error())
+	case f.Call == perftest.CallStart:
+		c.Unknown("cannot tell: %s", f.Error())
+		c.Fix(cmp.Or(f.Check, "See what limits this process: cat /proc/self/limits"))
 	default:
 		failed(c, r, notSetUp)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 var perfShared = Check{
-	ID: "perf-shared", Title: "ports keep their bandwidth when all run at the same time", Area: AreaPerf, Severity: SeverityWarning,
+	ID: "perf-shared", Title: "ports, and GPUs, keep their bandwidth when all run at the same time", Area: AreaPerf, Severity: SeverityWarning,
 	Why: "A collective uses all ports at once. What they share (a PCIe link, a switch's uplink, memory, the way between sockets) may be too narrow for all, and no test of one port shows it.",
 	Fix: []string{
 		"See what the ports share: gdrcheck topo -o tree",
@@ -33,7 +33,12 @@ func eachTogether(n *Node) []Subject {
 			continue
 		}
 		id := fmt.Sprintf("%s of %d ports", r.Plan.Operation, r.Together)
-		if r.Reverse {
+		switch {
+		case r.Plan.Route == perftest.RouteCopy && r.CopiedOut():
+			id = fmt.Sprintf("copies to pinned host memory of %d GPUs", r.Together)
+		case r.Plan.Route == perftest.RouteCopy:
+			id = fmt.Sprintf("copies from pinned host memory of %d GPUs", r.Together)
+		case r.Reverse:
 			id += " from the other node"
 		}
 		i := slices.IndexFunc(out, func(s Subject) bool { return s.ID == id })
@@ -47,7 +52,15 @@ func eachTogether(n *Node) []Subject {
 	return out
 }
 
-// twoWays is one port's bandwidth, alone and with all others.
+// alike is what was measured at the same time.
+func alike(r *perftest.Result) string {
+	if r.Plan.Route == perftest.RouteCopy {
+		return "GPU"
+	}
+	return "port"
+}
+
+// twoWays is one port's bandwidth, or one GPU's, alone and with all others.
 type twoWays struct {
 	r               *perftest.Result
 	alone, together float64 // bytes/s
@@ -68,10 +81,10 @@ func evalPerfShared(c *Case) {
 		}
 	}
 	if len(ports) < 2 {
-		c.Unknown("cannot tell: fewer than two ports were measured both alone and together")
+		c.Unknown("cannot tell: fewer than two %ss were measured both alone and together", alike(c.Subject.Results[0]))
 		return
 	}
-	c.Row(fmt.Sprintf("%d ports together", len(ports)), rate(together), "measured")
+	c.Row(fmt.Sprintf("%d %ss together", len(ports), alike(ports[0].r)), rate(together), "measured")
 	c.Want("%s, their sum alone", rate(alone))
 	text := fmt.Sprintf("%s together, %s alone: %.0f %%", rate(together), rate(alone), 100*together/alone)
 	r := ports[0].r
@@ -101,9 +114,11 @@ func judgeSlower(c *Case, text string, slower []twoWays) {
 	text = fmt.Sprintf("%s; slower: %s", text, strings.Join(names, ", "))
 	port, carries, shared := c.Graph.CommonLink(nics)
 	switch {
+	case alike(slower[0].r) == "GPU" && (!shared || len(slower) < 2):
+		c.Info("%s; what GPUs without a PCIe link in common share in copies is the host's memory", text)
 	case len(slower) < 2:
 		c.Warn("%s", text)
-		c.Unsure("one port alone is slower: others may have sent to it meanwhile; measure again")
+		c.Unsure("one port alone is slower: others may have used it meanwhile; measure again")
 	case !shared:
 		c.Warn("%s, which share no PCIe link", text)
 	case carries > 0 && sum >= c.Thresholds.PerfBandwidthPassShare*carries:
@@ -121,7 +136,7 @@ func judgeSlower(c *Case, text string, slower []twoWays) {
 func aloneOf(n *Node, together *perftest.Result) *perftest.Result {
 	for _, r := range n.Results {
 		if r.Together == 0 && r.Reference == together.Reference && r.Rail == together.Rail && r.Peer == together.Peer && r.Reverse == together.Reverse &&
-			r.Plan.Operation == together.Plan.Operation && r.Plan.Measure == together.Plan.Measure {
+			(together.Plan.Route != perftest.RouteCopy || r.CopiedOut() == together.CopiedOut()) && r.Plan.Operation == together.Plan.Operation && r.Plan.Measure == together.Plan.Measure {
 			return r
 		}
 	}

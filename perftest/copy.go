@@ -17,6 +17,12 @@ func Copies(ctx context.Context, e Engine, side Side, p Plan, l Local, progress 
 	return r, err
 }
 
+// CopiedOut says of a result of RouteCopy that the copies went out of the device's
+// memory, into pinned host memory, rather than the other way.
+func (r *Result) CopiedOut() bool {
+	return r.Initiator.Memory.Kind != "" || r.Faulty == Initiator
+}
+
 func (r *Result) copies(ctx context.Context, e Engine, side Side, l Local, progress func(Progress)) (Stage, error) {
 	end, err := e.Open(ctx, r.Plan, l, side)
 	if err != nil {

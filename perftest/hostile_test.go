@@ -173,7 +173,7 @@ func TestStrangers(t *testing.T) {
 		}, "TLS"},
 		{"silence after TLS", withTLS(func(*testing.T, *rogue, *lab) {}), "no proof of the token within"},
 		{"slow loris", withTLS(func(_ *testing.T, r *rogue, _ *lab) {
-			for _, c := range []byte(`{"hello":{"version":3,"proof":"` + strings.Repeat("A", 500)) {
+			for _, c := range []byte(`{"hello":{"version":4,"proof":"` + strings.Repeat("A", 500)) {
 				if _, err := r.Write([]byte{c}); err != nil {
 					return
 				}
@@ -187,7 +187,7 @@ func TestStrangers(t *testing.T) {
 			_, _ = r.Write(make([]byte, 1<<20))
 		}), "more than 1024 bytes"},
 		{"no token", withTLS(func(_ *testing.T, r *rogue, _ *lab) {
-			fmt.Fprintln(r, `{"hello":{"version":3}}`)
+			fmt.Fprintln(r, `{"hello":{"version":4}}`)
 		}), "does not hold"},
 		{"wrong token", withTLS(func(t *testing.T, r *rogue, b *lab) {
 			token := b.token.Encode()
@@ -198,7 +198,7 @@ func TestStrangers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(r, `{"hello":{"version":3,"proof":%q}}`+"\n", base64.StdEncoding.EncodeToString(other.proof(t, b.token.Encode())))
+			fmt.Fprintf(r, `{"hello":{"version":4,"proof":%q}}`+"\n", base64.StdEncoding.EncodeToString(other.proof(t, b.token.Encode())))
 		}), "does not hold"},
 		{"a test without a hello", withTLS(func(_ *testing.T, r *rogue, _ *lab) {
 			fmt.Fprintln(r, `{"test":{"id":1}}`)
@@ -252,7 +252,7 @@ func TestRogueClients(t *testing.T) {
 				fmt.Fprintln(r, `{"accept":{"id":1}}`)
 			}
 		}, "does not keep to the protocol"},
-		{"a second hello", func(_ *testing.T, r *rogue) { fmt.Fprintln(r, `{"hello":{"version":3,"proof":""}}`) }, "does not keep to the protocol"},
+		{"a second hello", func(_ *testing.T, r *rogue) { fmt.Fprintln(r, `{"hello":{"version":4,"proof":""}}`) }, "does not keep to the protocol"},
 		{"a stage out of order", func(t *testing.T, r *rogue) {
 			r.test(t, 1)
 			fmt.Fprintln(r, `{"step":{"id":1,"stage":"prepared","size":65536}}`)
@@ -359,7 +359,7 @@ func TestVersion(t *testing.T) {
 		r.hello(t, b.token.Encode(), version)
 		m := r.read(t)
 		theirs := fmt.Sprintf("the client version %d: use the same gdrcheck on both sides", version)
-		if got := string(m["error"]); !strings.Contains(got, `"code":"version"`) || !strings.Contains(got, "the server speaks version 3") || !strings.Contains(got, theirs) {
+		if got := string(m["error"]); !strings.Contains(got, `"code":"version"`) || !strings.Contains(got, "the server speaks version 5") || !strings.Contains(got, theirs) {
 			t.Errorf("%s", got)
 		}
 		b.wait(t, "the refusal", func(e perftest.Event) bool { return e.Refused != nil && strings.Contains(e.Refused.Error(), theirs) })

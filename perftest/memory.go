@@ -103,6 +103,19 @@ type GPU struct {
 	Path topo.Class `json:"path,omitempty"`
 }
 
+// String is the GPU as the drivers' tools number it, and its PCI address.
+func (g *GPU) String() string { return fmt.Sprintf("GPU%d (%s)", g.Index, g.Addr) }
+
+// Subject is what a call is on: a GPU, of calls into its vendor's library, or the
+// RDMA device.
+func (l *Local) Subject(call string) string {
+	ofGPU := func(prefix string) bool { return strings.HasPrefix(call, prefix) }
+	if l.GPU != nil && slices.ContainsFunc([]string{"cu", "hip", "hsa_", "dlopen libcuda", "dlopen libamdhip64", "dlopen libhsa"}, ofGPU) {
+		return l.GPU.String()
+	}
+	return l.Device
+}
+
 // Buffer is the memory that an end's data is in.
 type Buffer struct {
 	Kind string `json:"kind,omitempty"`

@@ -16,7 +16,7 @@ import (
 // protocolVersion is raised with every change that an older end would not
 // understand: any field that is new, since both ends refuse what they do not know. A hello keeps its shape for ever, so that ends of different
 // versions can tell each other.
-const protocolVersion = 3
+const protocolVersion = 5
 
 // message is one line on the control connection: a JSON object with one field.
 type message struct {

@@ -107,6 +107,9 @@ type Plan struct {
 	RelaxedOrdering bool `json:"relaxed_ordering"` // never in a write latency test, which polls memory
 	// IdleNs ends a test on which nothing arrives or completes for so long.
 	IdleNs int64 `json:"idle_ns"`
+	// StepNs is the most that a driver gets for each step but the run, in which the
+	// idle limit holds; 0: as long as an engine gives it.
+	StepNs int64 `json:"step_ns,omitempty"`
 	// IntervalNs is the length of one interval of a bandwidth's series.
 	IntervalNs int64 `json:"interval_ns"`
 	// Seed makes the pattern of the data; each end derives its own from it.
@@ -263,6 +266,7 @@ func (p *Plan) Validate() error {
 	within("RNR retries", int64(p.RNRRetry), 0, maxRetry)
 	within("timeout exponent", int64(p.TimeoutExponent), 0, maxExponent)
 	during("idle limit", p.IdleNs, 1)
+	during("limit of a step", p.StepNs, 0)
 	during("interval", p.IntervalNs, time.Millisecond)
 	return oneLine(errs)
 }

@@ -51,7 +51,8 @@ type QP struct {
 // Result is one plan that was run.
 type Result struct {
 	// Rail and Peer are the ports of a test that is one of several, this node's
-	// and the other end's, as "mlx5_0/1".
+	// and the other end's, as "mlx5_0/1"; of copies Rail alone is set, the GPU, as
+	// "GPU0".
 	Rail string `json:"rail,omitempty"`
 	Peer string `json:"peer,omitempty"`
 	// Reverse: the other node was the initiator.
@@ -268,6 +269,9 @@ type DataCheck struct {
 	FirstWrongOffset uint64 `json:"first_wrong_offset,omitempty"`
 	Got              byte   `json:"got,omitempty"`
 	Want             byte   `json:"want,omitempty"`
+	// OverwrittenBytes arrived too, and could not be compared after the run: later
+	// messages had taken their place.
+	OverwrittenBytes uint64 `json:"overwritten_bytes,omitempty"`
 	// Untouched: the byte was one that no message was to reach.
 	Untouched bool `json:"untouched,omitempty"`
 	// Skipped says why nothing could be compared.
@@ -308,6 +312,9 @@ type Failure struct {
 	Cause     string `json:"cause"`                // the likely reason
 	Check     string `json:"check,omitempty"`      // what to look at
 }
+
+// CallStart is the call of a Failure that kept gdrcheck from starting an end.
+const CallStart = "starting an end of the measurement"
 
 // Error implements error.
 func (f *Failure) Error() string {

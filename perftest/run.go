@@ -59,10 +59,13 @@ func (r *runner) exchange(ctx context.Context, ours Message, err error) (Message
 		if theirs.Failure != nil && r.result.Failure.Call == callWaiting {
 			r.fail(ours.Stage, theirs.Failure, r.side.other())
 		}
-		if ctx.Err() != nil {
-			return theirs, ctx.Err()
+		switch {
+		case ctx.Err() == nil:
+			return theirs, &testEnded{}
+		case errors.Is(err, context.Cause(ctx)): // and it says where
+			return theirs, err
 		}
-		return theirs, &testEnded{}
+		return theirs, ctx.Err()
 	case chErr != nil:
 		return theirs, chErr
 	case theirs.Failure != nil:

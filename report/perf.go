@@ -47,8 +47,13 @@ func PerfTable(w io.Writer, doc *Perf, s Style) error {
 		p.rails(doc.Rails, doc.Results)
 		p.blank()
 	}
-	// What comparisons and rails tell, they tell of all results.
-	if doc.Rails == nil && len(doc.Comparisons) == 0 || s.Verbose {
+	byGPU := copiesByGPU(doc.Results)
+	if byGPU {
+		p.copies(doc.Results)
+		p.blank()
+	}
+	// What these tables tell, they tell of all results.
+	if doc.Rails == nil && len(doc.Comparisons) == 0 && !byGPU || s.Verbose {
 		for i, r := range doc.Results {
 			if i > 0 || len(doc.Comparisons) > 0 {
 				p.line("")
@@ -86,6 +91,9 @@ func (p *page) perf(r *perftest.Result) {
 			}
 		}
 	}
+	if compared, overwritten := comparedBytes(r); overwritten > 0 {
+		p.para("  ", fmt.Sprintf("data: compared after the run, the last %d bytes; %d before them were overwritten by then", compared, overwritten))
+	}
 	p.events(r)
 	if f := r.Failure; f != nil {
 		p.para("  "+p.mark(checks.Fail)+" ", string(r.Faulty)+": "+f.Error())
@@ -121,7 +129,7 @@ func (p *page) perfVerdict(doc *Perf) {
 	p.notes(groups)
 	p.waivers(doc.Rules.Waivers, waived)
 	p.blank()
-	if doc.Rails == nil {
+	if doc.Rails == nil && !copiesByGPU(doc.Results) {
 		p.each(groups, checks.Pass)
 	} else {
 		p.folded(groups, checks.Pass, "passed")
@@ -157,7 +165,7 @@ func (p *page) perfEnd(label string, e perftest.Endpoint, l perftest.Limits) {
 	if e.Device == "" && e.Memory.Kind == "" {
 		return
 	}
-	text := "no NIC"
+	text := memoryText(&e.Memory) // of an end without a NIC
 	if e.Device != "" {
 		text = fmt.Sprintf("%s port %d", e.Device, e.Port)
 	}
@@ -179,7 +187,7 @@ func (p *page) perfEnd(label string, e perftest.Endpoint, l perftest.Limits) {
 	if e.NUMANode >= 0 {
 		text += fmt.Sprintf(", memory on node %d", e.NUMANode)
 	}
-	if perftest.OnGPU(e.Memory.Kind) {
+	if perftest.OnGPU(e.Memory.Kind) && e.Device != "" {
 		text += "; " + memoryText(&e.Memory)
 	}
 	p.para("  "+label, text)
@@ -341,6 +349,17 @@ func dataWord(list []perftest.DataCheck) string {
 		word = "right"
 	}
 	return word
+}
+
+// comparedBytes are what all sizes' comparisons looked at, and what they could not.
+func comparedBytes(r *perftest.Result) (compared, overwritten uint64) {
+	for _, s := range r.Steps {
+		for _, d := range s.Data {
+			compared += d.Bytes
+			overwritten += d.OverwrittenBytes
+		}
+	}
+	return compared, overwritten
 }
 
 func wrongData(size int, d perftest.DataCheck) string {

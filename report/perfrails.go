@@ -69,7 +69,7 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 			notes = append(notes, [2]string{p.mark(checks.Info), fmt.Sprintf("%s: there was no time for: %s", r.Rail, strings.Join(r.LeftOut, ", "))})
 		}
 		if r.GPUNotMeasured != "" {
-			notes = append(notes, [2]string{p.mark(checks.Info), fmt.Sprintf("%s: in host memory, not in that of %s: %s", r.Rail, cmp.Or(r.GPU, "a GPU"), r.GPUNotMeasured)})
+			notes = append(notes, p.notOnGPU(r))
 		}
 	}
 	if len(g.rows) > 1 {
@@ -87,6 +87,14 @@ func (p *page) rails(rails []perftest.RailPair, results []*perftest.Result) {
 	for _, n := range notes {
 		p.para("  "+n[0]+" ", n[1])
 	}
+}
+
+// notOnGPU says why a port was measured in host memory alone.
+func (p *page) notOnGPU(r perftest.RailPair) [2]string {
+	if r.GPU == "" {
+		return [2]string{p.mark(checks.Unknown), fmt.Sprintf("%s: in host memory; cannot tell whether there is a GPU to measure: %s", r.Rail, r.GPUNotMeasured)}
+	}
+	return [2]string{p.mark(checks.Info), fmt.Sprintf("%s: in host memory, not in that of %s: %s", r.Rail, r.GPU, r.GPUNotMeasured)}
 }
 
 // noteMark is that of why a port was not measured, or of a measurement that failed.
@@ -182,9 +190,16 @@ func (c railColumn) head(bothWays bool) string {
 
 // railCell is a rail's figure in a column, and what went wrong with it.
 func (p *page) railCell(results []*perftest.Result, pair perftest.RailPair, c railColumn) (text, fault string) {
+	return p.figures(results, func(r *perftest.Result) bool {
+		return r.Rail == pair.Rail && r.Peer == pair.Peer && columnOf(r) == c
+	})
+}
+
+// figures are those of the results that are meant, and what went wrong first.
+func (p *page) figures(results []*perftest.Result, meant func(*perftest.Result) bool) (text, fault string) {
 	var parts []string
 	for _, r := range results {
-		if r.Rail != pair.Rail || r.Peer != pair.Peer || columnOf(r) != c {
+		if !meant(r) {
 			continue
 		}
 		figure, ok := figureOf(r)
@@ -220,14 +235,19 @@ func faultOf(r *perftest.Result) string {
 	return "data arrived WRONG"
 }
 
-// sumCell is the sum of a bandwidth over all ports, alone and together.
+// sumCell is the sum of a column's results.
 func sumCell(results []*perftest.Result, c railColumn) string {
-	if c.measure == perftest.Latency {
+	return sum(c.measure, slices.DeleteFunc(slices.Clone(results), func(r *perftest.Result) bool { return columnOf(r) != c }))
+}
+
+// sum adds up bandwidths, those measured alone and those measured together.
+func sum(m perftest.Measure, results []*perftest.Result) string {
+	if m == perftest.Latency {
 		return ""
 	}
 	var alone, all float64
 	for _, r := range results {
-		if columnOf(r) != c || len(r.Steps) == 0 || !r.Good() {
+		if len(r.Steps) == 0 || !r.Good() {
 			continue
 		}
 		rate := slices.MaxFunc(r.Steps, func(a, b perftest.Step) int { return cmp.Compare(a.SizeBytes, b.SizeBytes) }).BytesPerSec

@@ -327,8 +327,8 @@ func (t *nodeTest) one(ctx context.Context, p port, in lane, plan perftest.Plan,
 		r.Rail, r.Peer, r.Together = t.what.Rails[p.index].Rail, t.what.Rails[p.index].Peer, together
 		r.Reference = in.reference
 	}
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+		err = context.Cause(ctx) // one that is it says in which call, too
 	}
 	return outcome{r, err}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -19,7 +21,7 @@ func (t *nodeTest) withGPUs(ports []port) []port {
 		pair := &t.what.Rails[p.index]
 		l := p.local
 		if err := chooseMemoryIn(t.graph, t.machine, &l, perftest.MemoryAuto, perftest.WayAuto, ""); err != nil {
-			pair.GPUNotMeasured = err.Error() // whether there is a GPU is not known
+			pair.GPUNotMeasured = cmp.Or(unseenGPUs(t.machine), err.Error()) // whether there is a GPU is not known
 			continue
 		}
 		if l.GPU == nil {
@@ -47,6 +49,9 @@ func workingWay(m *topo.Machine, l *perftest.Local) (way perftest.Way, why strin
 	}
 	p, known := probe.Get()
 	switch {
+	case !asked && slices.ContainsFunc(m.Problems, isRegistration):
+		p := m.Problems[slices.IndexFunc(m.Problems, isRegistration)]
+		return "", "whether its memory can be registered is not known: it could not be collected: " + p.Reason
 	case !asked:
 		return "", "whether its memory can be registered was not tried"
 	case !known:
@@ -66,6 +71,8 @@ func workingWay(m *topo.Machine, l *perftest.Local) (way perftest.Way, why strin
 	}
 	return "", "its memory cannot be registered: " + strings.Join(failed, "; ")
 }
+
+func isRegistration(p topo.Problem) bool { return p.Part == "registration" }
 
 // callText is a failed call with its cause.
 func callText(e *rdma.CallError, subject string) string {

@@ -167,6 +167,64 @@ func TestMeasureNodeGPU(t *testing.T) {
 	}
 }
 
+// Where it is not known whether there are GPUs, or what their registration gave, a
+// port says so and does not pass as one of a node without GPUs; a part that has
+// nothing to do with GPUs changes nothing.
+func TestMeasureNodeUnseenGPU(t *testing.T) {
+	lost := func(part string) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			m.Problems = append(m.Problems, topo.Problem{Part: "qos", Reason: "slow, too"}, topo.Problem{Part: part, Reason: "it took longer than 15s"})
+		}
+	}
+	class := func(state fact.State, reason string) func(*topo.Machine) {
+		return func(m *topo.Machine) {
+			f := pci.Function{Class: fact.Missing[pci.Class](state, "class", reason)}
+			f.Address, _ = pci.ParseAddress("0000:3b:00.0")
+			m.PCI = append(m.PCI, f)
+		}
+	}
+	const cannot = "unknown: measured with itself, in host memory alone; cannot tell whether there is a GPU to measure: "
+	for name, tt := range map[string]struct {
+		spoil func(*topo.Machine)
+		want  string
+	}{
+		"pci lost":            {lost("pci"), cannot + "pci could not be collected: it took longer than 15s"},
+		"gpu lost":            {lost("gpu"), cannot + "gpu could not be collected: it took longer than 15s"},
+		"class denied":        {class(fact.Denied, "permission denied"), cannot + "the class of 0000:3b:00.0 was not seen: permission denied"},
+		"class failed":        {class(fact.Failed, "input/output error"), cannot + "the class of 0000:3b:00.0 was not seen: input/output error"},
+		"class not collected": {class(fact.NotCollected, "no time"), cannot + "the class of 0000:3b:00.0 was not seen: no time"},
+		"host lost":           {lost("host"), "pass: measured with itself"},
+		"no GPU":              {func(*topo.Machine) {}, "pass: measured with itself"},
+		"registration lost": {func(m *topo.Machine) {
+			m.GPU.GPUs = []gpu.GPU{{Vendor: gpu.VendorNVIDIA}}
+			lost("registration")(m)
+		}, "info: measured with itself, in host memory alone, not in that of GPU0: whether its memory can be registered is not known: it could not be collected: it took longer than 15s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := nodeMachine("stub0")
+			tt.spoil(m)
+			what, outcome := measureTest(t, nodeDouble(t, map[string]uint64{}, nil), m, nodePerf{Budget: 2 * time.Second})
+			if len(what.Results) == 0 {
+				t.Error("nothing was measured")
+			}
+			got := verdictOf(outcome, "perf-ports", "stub0/1")
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if unknown := strings.HasPrefix(tt.want, "unknown"); unknown != (outcome.ExitCode == 3) {
+				t.Errorf("exit code %d", outcome.ExitCode)
+			}
+			var table bytes.Buffer
+			if err := report.CheckTable(&table, report.NewCheck(m, outcome, what.Results, what.Rails, "test"), report.Style{Width: 300}); err != nil {
+				t.Fatal(err)
+			}
+			if _, why, ok := strings.Cut(tt.want, ": measured with itself, in host memory alone"); ok && !strings.Contains(strings.Join(strings.Fields(table.String()), " "), "stub0/1: in host memory"+why) {
+				t.Errorf("the table does not say why:\n%s", table.String())
+			}
+		})
+	}
+}
+
 // What a GPU reaches of what host memory does is told where it was measured.
 func TestMemoryBesideHost(t *testing.T) {
 	result := func(gbps float64, reference bool) *perftest.Result {

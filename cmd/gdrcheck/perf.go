@@ -57,6 +57,8 @@ PCIe, memory and driver are measured, not cable and switch.`,
 				}
 			case opts.Plan.Local.Device == "" && opts.Plan.needsDevice():
 				return usagef("--dev is missing: which RDMA device? see ls /sys/class/infiniband; --all measures every one")
+			case opts.PeerPort != 0 && opts.PeerDevice == "" && opts.Plan.Local.Device == "":
+				return usagef("--peer-port is one of a device: which? give --peer-dev, too")
 			}
 			if err := opts.Plan.validate(cmd); err != nil {
 				return err

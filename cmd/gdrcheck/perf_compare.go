@@ -135,13 +135,16 @@ func (o *compareOptions) start(cmd *cobra.Command, runF func(context.Context, *c
 	}
 	// A write that the receiver is told of, since it may not poll a GPU's memory.
 	o.Plan.ops = []string{string(perftest.WriteImm)}
-	if err := o.Plan.validate(cmd); err != nil {
+	if err := o.Plan.make(cmd); err != nil {
 		return err
 	}
 	for i := range o.Plan.Plans { // a bandwidth test has its completions
 		if p := &o.Plan.Plans[i]; p.Measure == perftest.Bandwidth {
 			p.Operation = perftest.Write
 		}
+	}
+	if err := o.Plan.checkUnused(cmd); err != nil {
+		return err
 	}
 	if runF != nil {
 		return runF(cmd.Context(), o)

@@ -13,6 +13,7 @@ type copyOptions struct {
 	IO     *streams
 	Output outputs
 	Plan   planFlags
+	All    bool
 }
 
 // copySizes are those of NCCL's chunks and around them.
@@ -21,13 +22,15 @@ const copySizes = "4K,64K,512K,4M,32M"
 func newPerfCopyCommand(s *streams, runF func(context.Context, *copyOptions) error) *cobra.Command {
 	opts := &copyOptions{IO: s}
 	cmd := &cobra.Command{
-		Use:   "copy [--gpu GPU]",
+		Use:   "copy [--gpu GPU | --all]",
 		Short: "Measure copies between a GPU and pinned host memory",
 		Long: `copy measures the copies that staging makes, and nothing else: out of a GPU's memory into
 pinned host memory, and into it. No NIC takes part. What it gives bounds every route through
-host memory; the two directions are measured one after the other.`,
+host memory; the two directions are measured one after the other. --all measures every GPU by
+itself and then all at the same time, which shows what they share.`,
 		Example: `  gdrcheck perf copy --gpu 0
-  gdrcheck perf copy --gpu 0 --size 512K --chunks 2 --measure bandwidth -o json`,
+  gdrcheck perf copy --gpu 0 --size 512K --chunks 2 --measure bandwidth -o json
+  gdrcheck perf copy --all`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := &opts.Plan
@@ -35,22 +38,38 @@ host memory; the two directions are measured one after the other.`,
 			if p.Memory == (perftest.MemoryAsk{}) {
 				p.Memory.Memory = perftest.MemoryAuto
 			}
+			if opts.All {
+				if err := opts.validateAll(cmd); err != nil {
+					return err
+				}
+			}
 			if err := p.validate(cmd); err != nil {
 				return err
 			}
+			if _, way, _ := p.Memory.Parse(); way != perftest.WayAuto && way != "" {
+				return usagef("--mem %s: a copy registers nothing, and takes no way to", p.Memory.Memory)
+			}
 			if runF != nil {
 				return runF(cmd.Context(), opts)
+			}
+			if opts.All {
+				return copyAllRun(cmd.Context(), opts)
 			}
 			return copyRun(cmd.Context(), opts)
 		},
 	}
 	addOutputFlag(cmd, &opts.Output, "table", "json")
+	addVerboseFlag(cmd, &opts.Output)
 	addRunFlags(cmd, &opts.Plan)
 	f := cmd.Flags()
+	f.BoolVar(&opts.All, "all", false, "every GPU, one after another and then all at the same time; by default 32M copies for bandwidth, 4K for latency, one second each")
 	size := f.Lookup("size")
 	opts.Plan.size = copySizes
 	size.DefValue, size.Usage = copySizes, "`BYTES` of a copy, as 64K; several as 2,64K; powers of two as 2:8M"
 	f.Lookup("chunks").Usage = "copies under way at the same time (bandwidth)"
+	f.Lookup("cpu").Usage = "`NUMBER` of the CPU that starts the copies (-1: one near the GPU)"
+	f.Lookup("numa-node").Usage = "NUMA `NODE` of the pinned memory (-1: the GPU's)"
+	f.Lookup("gpu").Usage = "`GPU` whose memory it is, by number, UUID or PCI address (default: the first)"
 	f.Lookup("mem").Usage = "`KIND` of the memory: host, cuda, cuda-vmm, auto (default auto: a GPU's where there is one)"
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gdrcheck/gdrcheck/internal/fact"
 	"github.com/gdrcheck/gdrcheck/internal/gpu"
 	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -56,9 +57,8 @@ func chooseMemory(m *topo.Machine, l *perftest.Local, kind string, way perftest.
 func chooseMemoryIn(g *topo.Graph, m *topo.Machine, l *perftest.Local, kind string, way perftest.Way, name string) error {
 	d, err := chooseGPU(g, l.Device, kind, name)
 	switch {
-	case errors.Is(err, errNoGPU) && len(m.Problems) > 0:
-		p := m.Problems[0]
-		return fmt.Errorf("%w: %s could not be collected: %s", errNotCollected, p.Part, p.Reason)
+	case errors.Is(err, errNoGPU) && unseenGPUs(m) != "":
+		return fmt.Errorf("%w: %s", errNotCollected, unseenGPUs(m))
 	case errors.Is(err, errNoGPU) && kind == perftest.MemoryAuto && name == "":
 		l.Memory = perftest.MemoryHost
 		return nil
@@ -77,6 +77,24 @@ func chooseMemoryIn(g *topo.Graph, m *topo.Machine, l *perftest.Local, kind stri
 		_, l.DataDirect = nic.RDMA.DataDirect.Get()
 	}
 	return nil
+}
+
+// unseenGPUs says why there may be GPUs that nobody saw; empty: all were seen.
+func unseenGPUs(m *topo.Machine) string {
+	for _, p := range m.Problems {
+		if p.Part == "pci" || p.Part == "gpu" {
+			return fmt.Sprintf("%s could not be collected: %s", p.Part, p.Reason)
+		}
+	}
+	for i := range m.PCI {
+		switch f := &m.PCI[i]; f.Class.State {
+		case fact.Denied, fact.Failed, fact.NotCollected:
+			if f.Class.Reason != "" {
+				return fmt.Sprintf("the class of %s was not seen: %s", f.Address, f.Class.Reason)
+			}
+		}
+	}
+	return ""
 }
 
 // kindOf is the kind of memory that a GPU has.
@@ -98,13 +116,9 @@ var errNoGPU = error(noGPU{})
 // chooseGPU finds the GPU that a name means; empty: the one nearest to the NIC,
 // the first of several.
 func chooseGPU(g *topo.Graph, nic, kind, name string) (topo.Device, error) {
-	vendor := kind
-	if kind == perftest.MemoryCUDAVMM {
-		vendor = perftest.MemoryCUDA
-	}
-	list := slices.DeleteFunc(g.GPUs(), func(d topo.Device) bool { return kind != perftest.MemoryAuto && kindOf(d) != vendor })
+	list := gpusOf(g, kind)
 	if len(list) == 0 {
-		return topo.Device{}, noGPU{map[string]string{perftest.MemoryCUDA: "NVIDIA ", perftest.MemoryROCm: "AMD "}[vendor]}
+		return topo.Device{}, noGPU{map[string]string{perftest.MemoryCUDA: "NVIDIA ", perftest.MemoryROCm: "AMD "}[vendorKind(kind)]}
 	}
 	if name == "" {
 		return nearestGPU(g, nic, list), nil
@@ -117,6 +131,21 @@ func chooseGPU(g *topo.Graph, nic, kind, name string) (topo.Device, error) {
 		known = append(known, fmt.Sprintf("%s (%s)", d.ID, d.GPU.Addr))
 	}
 	return topo.Device{}, fmt.Errorf("there is no GPU %s here; there are: %s", name, strings.Join(known, ", "))
+}
+
+// gpusOf are the GPUs with memory of a kind.
+func gpusOf(g *topo.Graph, kind string) []topo.Device {
+	return slices.DeleteFunc(g.GPUs(), func(d topo.Device) bool {
+		return kind != perftest.MemoryAuto && kindOf(d) != vendorKind(kind)
+	})
+}
+
+// vendorKind is the plain kind of memory of the vendor whose kind it is.
+func vendorKind(kind string) string {
+	if kind == perftest.MemoryCUDAVMM {
+		return perftest.MemoryCUDA
+	}
+	return kind
 }
 
 // nearestGPU takes the best path. NICs that have the same GPUs near get one each.

@@ -88,15 +88,23 @@ func addRunFlags(cmd *cobra.Command, p *planFlags) {
 	f.IntVar(&set.WarmUp, "warm-up", 0, "messages on each queue pair that are not counted (default 256 for bandwidth, 100 for latency)")
 	f.StringVar(&p.footprint, "footprint", "64M", "`BYTES` of memory that the messages walk through, so that caches do not flatter the figure")
 	f.BoolVar(&p.oneBuffer, "one-buffer", false, "all messages use one buffer, as in perftest")
-	f.DurationVar(&p.idle, "idle", perftest.DefaultIdle, "end a test on which nothing arrives for so long; above 20s, this node may take as long to be read, too")
+	f.DurationVar(&p.idle, "idle", perftest.DefaultIdle, "end a test on which nothing arrives for so long, and, where it is given, one whose opening, connecting, filling or comparing takes longer (but not below 1s; otherwise 60s to 120s); above 20s, this node may take as long to be read, too")
 	f.DurationVar(&p.interval, "interval", perftest.DefaultInterval, "of the series of a bandwidth")
 	f.IntVar(&l.CPU, "cpu", l.CPU, "`NUMBER` of the CPU that measures (-1: one near the NIC)")
 	f.IntVar(&l.NUMANode, "numa-node", l.NUMANode, "NUMA `NODE` of the buffers (-1: the NIC's)")
 	addMemoryFlags(cmd, &p.Memory, "", memoryUsage+" (default host)")
 }
 
-// validate makes the plans of what was given.
+// validate makes the plans of what was given, and refuses what they would not follow.
 func (p *planFlags) validate(cmd *cobra.Command) error {
+	if err := p.make(cmd); err != nil {
+		return err
+	}
+	return p.checkUnused(cmd)
+}
+
+// make makes the plans.
+func (p *planFlags) make(cmd *cobra.Command) error {
 	p.portGiven = cmd.Flags().Changed("port")
 	var sizes []int
 	err := cmp.Or(checkMemory(p.Memory, ""), checkMemory(p.PeerMemory, "peer-"), checkNumbers(cmd))
@@ -216,12 +224,18 @@ func deviceError(err error) error {
 	return usageError{err}
 }
 
+// shortestStep is what --idle leaves each step at least: a worker has to start.
+const shortestStep = time.Second
+
 // apply overwrites a plan's defaults by the flags that were given.
 func (p *planFlags) apply(cmd *cobra.Command, plan *perftest.Plan) {
 	set := p.set
 	plan.Transport, plan.RelaxedOrdering, plan.Seed = perftest.Transport(p.transport), !p.noRelaxed, rand.Uint64()
 	perf.patience = p.idle
 	plan.IdleNs, plan.IntervalNs = int64(p.idle), int64(p.interval)
+	if cmd.Flags().Changed("idle") {
+		plan.StepNs = int64(max(p.idle, shortestStep))
+	}
 	plan.RecvDepth, plan.MTUBytes = set.RecvDepth, set.MTUBytes
 	plan.Events = set.Events
 	plan.ServiceLevel, plan.TrafficClass = set.ServiceLevel, set.TrafficClass

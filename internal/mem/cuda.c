@@ -172,11 +172,11 @@ static int attribute(const struct gdr_mem *m, int number)
 {
 	int v;
 
-	return cu.attribute(&v, number, m->device) == SUCCESS ? v : -1;
+	return GDR_CALL("cuDeviceGetAttribute", cu.attribute(&v, number, m->device)) == SUCCESS ? v : -1;
 }
 
 /* Every thread that calls has to say which context it means. */
-static int enter(const struct gdr_mem *m) { return cu.set_current(((struct cuda *)m->own)->context); }
+static int enter(const struct gdr_mem *m) { return GDR_CALL("cuCtxSetCurrent", cu.set_current(((struct cuda *)m->own)->context)); }
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 

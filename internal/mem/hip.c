@@ -127,7 +127,7 @@ static const char *name_of(int code)
 }
 
 /* Every thread that calls has to say which device it means. */
-static int enter(const struct gdr_mem *m) { return hip.set_device(m->device); }
+static int enter(const struct gdr_mem *m) { return GDR_CALL("hipSetDevice", hip.set_device(m->device)); }
 
 static void hip_release(struct gdr_mem *m)
 {

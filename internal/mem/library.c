@@ -8,20 +8,31 @@
 
 #include "mem.h"
 
-static const char *at;
+char *gdr_mem_trace;
 
-const char *gdr_mem_at(void) { return __atomic_load_n(&at, __ATOMIC_RELAXED); }
-void gdr_mem_begin(const char *call) { __atomic_store_n(&at, call, __ATOMIC_RELAXED); }
+void gdr_mem_begin(const char *call) { gdr_trace_begin(gdr_mem_trace, call); }
 
 int gdr_mem_end(int rc)
 {
-	__atomic_store_n(&at, NULL, __ATOMIC_RELAXED);
+	gdr_trace_end(gdr_mem_trace);
 	return rc;
+}
+
+static void *open_library(const char *path)
+{
+	char call[GDR_TRACE_BYTES];
+	void *lib;
+
+	(void)snprintf(call, sizeof(call), "dlopen %s", path);
+	gdr_mem_begin(call);
+	lib = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	(void)gdr_mem_end(0);
+	return lib;
 }
 
 char *gdr_library_load(const char *path, const struct gdr_symbol *table, size_t n)
 {
-	void *lib = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	void *lib = open_library(path);
 	char *text = NULL;
 	size_t i;
 

@@ -105,5 +105,9 @@ func errorName(table *C.struct_gdr_mem_ops, code int) string {
 	return C.GoString(C.gdr_mem_error_name(table, C.int(code)))
 }
 
-// At is the call into a vendor's library that is under way; empty: none.
-func At() string { return C.GoString(C.gdr_mem_at()) }
+// TraceBytes is how much memory a trace takes.
+const TraceBytes = C.GDR_TRACE_BYTES
+
+// Trace has calls into vendors' libraries noted in memory that outlives the process,
+// as trace.h says.
+func Trace(at *byte) { C.gdr_mem_trace = (*C.char)(unsafe.Pointer(at)) }

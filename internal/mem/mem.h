@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "trace.h"
+
 struct gdr_mem {
 	const struct gdr_mem_ops *ops;
 	void *addr;   /* what is registered and stands in work requests */
@@ -63,9 +65,8 @@ extern const struct gdr_mem_ops gdr_mem_cuda;     /* cuMemAlloc */
 extern const struct gdr_mem_ops gdr_mem_rocm;     /* hipMalloc */
 extern const struct gdr_mem_ops gdr_mem_cuda_vmm; /* cuMemCreate, as allocators with growing segments do */
 
-/* The call into a vendor's library that is under way, to be named should it
- * hang; NULL: none. Any thread may look. */
-const char *gdr_mem_at(void);
+/* Where calls into vendors' libraries are noted (trace.h); NULL: nowhere. */
+extern char *gdr_mem_trace;
 
 /* Names an error of a kind's library; NULL: no name. */
 static inline const char *gdr_mem_error_name(const struct gdr_mem_ops *ops, int code)

@@ -1,13 +1,13 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/gdrcheck/gdrcheck/perftest"
@@ -36,11 +36,9 @@ type perfReply struct {
 	// What was reported since the reply before.
 	perftest.Reported
 	// Completed is sent while a run is under way.
-	Completed *uint64 `json:"completed,omitempty"`
-	// At is the call of a GPU's library that takes so long.
-	At      string            `json:"at,omitempty"`
-	Failure *perftest.Failure `json:"failure,omitempty"`
-	Done    bool              `json:"done,omitempty"`
+	Completed *uint64           `json:"completed,omitempty"`
+	Failure   *perftest.Failure `json:"failure,omitempty"`
+	Done      bool              `json:"done,omitempty"`
 }
 
 // Time limits of what a driver can hang in. A run has none of its own: what
@@ -59,7 +57,7 @@ const (
 type Perf struct {
 	p     *process
 	plan  perftest.Plan
-	limit time.Duration // of Open; 0: openLimit
+	local perftest.Local
 
 	reported perftest.Reported
 }
@@ -76,10 +74,10 @@ func (e *Perf) Open(ctx context.Context, p perftest.Plan, l perftest.Local, side
 	}
 	var err error
 	if e.p, err = start(request{Ask: askPerf}); err != nil {
-		return perftest.Endpoint{}, err
+		return perftest.Endpoint{}, notStarted(err)
 	}
-	e.plan = p
-	r, err := e.do(ctx, perfCommand{Do: "open", Plan: &p, Local: &l, Side: side}, or(e.limit, openLimit), nil)
+	e.plan, e.local = p, l
+	r, err := e.do(ctx, perfCommand{Do: "open", Plan: &p, Local: &l, Side: side}, e.atMost(openLimit), nil)
 	if err != nil {
 		return perftest.Endpoint{}, err
 	}
@@ -89,17 +87,36 @@ func (e *Perf) Open(ctx context.Context, p perftest.Plan, l perftest.Local, side
 	return *r.Endpoint, nil
 }
 
+// notStarted says which limit of this very process keeps it from starting a worker:
+// it is no fault of what was to be measured.
+func notStarted(err error) error {
+	f := &perftest.Failure{Call: perftest.CallStart, Cause: err.Error()}
+	errno := syscall.Errno(0)
+	if errors.As(err, &errno) {
+		f.Errno = int(errno)
+	}
+	switch {
+	case errno == syscall.EMFILE || errno == syscall.ENFILE:
+		f.Check = "let gdrcheck open more files: ulimit -n 4096, or LimitNOFILE= of its unit"
+	case errno == syscall.EAGAIN:
+		f.Check = "let this user have more processes: ulimit -u 4096, or TasksMax= of the unit, pids.max of the container"
+	case errno == syscall.ENOMEM:
+		f.Check = "let gdrcheck have more memory: ulimit -v unlimited, or memory.max of the container"
+	}
+	return f
+}
+
 var errNoAnswer = errors.New("the worker's answer lacks what was asked for")
 
 // Connect implements perftest.Engine.
 func (e *Perf) Connect(ctx context.Context, peer perftest.Endpoint) error {
-	_, err := e.do(ctx, perfCommand{Do: "connect", Peer: &peer}, openLimit, nil)
+	_, err := e.do(ctx, perfCommand{Do: "connect", Peer: &peer}, e.atMost(openLimit), nil)
 	return err
 }
 
 // Prepare implements perftest.Engine.
 func (e *Perf) Prepare(ctx context.Context, size int) error {
-	_, err := e.do(ctx, perfCommand{Do: "prepare", Size: size}, memoryLimit, nil)
+	_, err := e.do(ctx, perfCommand{Do: "prepare", Size: size}, e.atMost(memoryLimit), nil)
 	return err
 }
 
@@ -114,7 +131,7 @@ func (e *Perf) Run(ctx context.Context, size int, progress func(perftest.Progres
 		}
 		last, since = completed, now
 	}
-	r, err := e.do(ctx, perfCommand{Do: "run", Size: size}, time.Duration(e.plan.IdleNs)+runGrace, tell)
+	r, err := e.do(ctx, perfCommand{Do: "run", Size: size}, time.Duration(e.plan.IdleNs)+e.atMost(runGrace), tell)
 	if err != nil {
 		return perftest.Outcome{}, err
 	}
@@ -140,7 +157,7 @@ func (e *Perf) progress(size int, completed, more uint64, during, all time.Durat
 
 // Verify implements perftest.Engine.
 func (e *Perf) Verify(ctx context.Context, size int, peer perftest.Outcome) (*perftest.DataCheck, error) {
-	r, err := e.do(ctx, perfCommand{Do: "verify", Size: size, Outcome: &peer}, memoryLimit, nil)
+	r, err := e.do(ctx, perfCommand{Do: "verify", Size: size, Outcome: &peer}, e.atMost(memoryLimit), nil)
 	return r.Data, err
 }
 
@@ -159,6 +176,14 @@ func (e *Perf) Close() error {
 		e.p = nil
 	}
 	return nil
+}
+
+// atMost is a limit, or what whoever asked allows each step where that is less.
+func (e *Perf) atMost(limit time.Duration) time.Duration {
+	if e.plan.StepNs > 0 {
+		return min(limit, time.Duration(e.plan.StepNs))
+	}
+	return limit
 }
 
 // do sends a command and reads replies up to the last one. With tell, limit
@@ -180,15 +205,13 @@ func (e *Perf) do(ctx context.Context, c perfCommand, limit time.Duration, tell 
 		_, _ = p.stdin.Write(append(line, '\n'))
 	}()
 	var completed uint64
-	at := c.Do
 	deadline := time.Now().Add(limit)
 	for {
 		var r perfReply
 		if err := e.p.nextInto(ctx, deadline, &r); err != nil {
-			return perfReply{}, e.lost(ctx, at, limit, err)
+			return perfReply{}, e.lost(ctx, c.Do, limit, err)
 		}
 		e.reported.Join(r.Reported)
-		at = cmp.Or(r.At, c.Do)
 		switch {
 		case r.Failure != nil:
 			return perfReply{}, r.Failure
@@ -203,17 +226,31 @@ func (e *Perf) do(ctx context.Context, c perfCommand, limit time.Duration, tell 
 	}
 }
 
-// lost says how the worker was lost, and at what. It is of no more use.
-func (e *Perf) lost(ctx context.Context, at string, limit time.Duration, err error) error {
-	f := &perftest.Failure{Call: at, Cause: oneLine(err.Error())}
+// lost says how the worker was lost, and at what: at the call that it was in, or in
+// step after the last one. It is of no more use.
+func (e *Perf) lost(ctx context.Context, step string, limit time.Duration, err error) error {
+	call, through := e.p.call()
+	f := &perftest.Failure{Call: step, Subject: e.local.Device, Cause: oneLine(err.Error())}
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && (call == "" || through):
 		return context.Cause(ctx)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w, in %s", context.Cause(ctx), call)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		f.Cause = fmt.Sprintf("no answer from the driver within %s", limit)
 		f.Check = "look at the kernel log"
+		if e.plan.StepNs > 0 {
+			f.Check += ", or wait longer (--idle)"
+		}
 	case errors.Is(err, io.EOF):
 		f.Cause = e.p.ending()
+	}
+	switch {
+	case through && call != "":
+		f.Cause += "; the last call before was " + call
+	case call != "":
+		f.Call = call
+		f.Subject = e.local.Subject(call)
 	}
 	return f
 }

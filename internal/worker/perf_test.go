@@ -3,15 +3,19 @@ package worker
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/gdrcheck/gdrcheck/pci"
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
@@ -197,5 +201,65 @@ func TestChooseCPU(t *testing.T) {
 		if got := tt.n.choose(tt.allowed, tt.place); got != tt.want {
 			t.Errorf("choose(%v, %d) = %d, want %d", tt.allowed, tt.place, got, tt.want)
 		}
+	}
+}
+
+// Where an end is: beside its NIC, beside what Soft-RoCE runs on, beside the GPU of an
+// end that has no NIC. Files as Documentation/ABI/testing/sysfs-bus-pci and
+// sysfs-devices-node name them.
+func TestNodeOf(t *testing.T) {
+	sys := t.TempDir()
+	for path, text := range map[string]string{
+		"class/infiniband/mlx5_0/device/numa_node": "1",
+		"class/infiniband/mlx5_1/device/numa_node": "-1", // a machine of one node
+		"class/infiniband/rxe0/parent":             "eth0",
+		"class/net/eth0/device/numa_node":          "0",
+		"bus/pci/devices/0000:30:00.0/numa_node":   "1",
+		"devices/system/node/node0/cpulist":        "0-1,4",
+		"devices/system/node/node1/cpulist":        "2-3",
+	} {
+		path = filepath.Join(sys, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text+"\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gpuAt := func(bus uint8) *perftest.GPU { return &perftest.GPU{Addr: pci.Address{Bus: bus}} }
+	first, second := []int{0, 1, 4}, []int{2, 3}
+	for _, tt := range []struct {
+		device string
+		gpu    *perftest.GPU
+		want   nearby
+	}{
+		{"mlx5_0", nil, nearby{"NIC", 1, second}},
+		{"mlx5_1", gpuAt(0x30), nearby{"NIC", -1, nil}},
+		{"mlx5_9", nil, nearby{"NIC", -1, nil}},
+		{"rxe0", gpuAt(0x30), nearby{"NIC", 0, first}},
+		{"", gpuAt(0x30), nearby{"GPU", 1, second}},
+		{"", gpuAt(0x31), nearby{"GPU", -1, nil}},
+		{"", nil, nearby{"NIC", -1, nil}},
+	} {
+		got := nodeOf(sys, &perftest.Local{Device: tt.device, GPU: tt.gpu})
+		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(nearby{})); diff != "" {
+			t.Errorf("%q %v: %s", tt.device, tt.gpu, diff)
+		}
+	}
+}
+
+// A limit of this very process is called that, with what raises it.
+func TestNotStarted(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := (&Perf{}).Open(t.Context(), perftest.NewPlan(perftest.Write, perftest.Bandwidth), perftest.NewLocal("stub0"), perftest.Initiator)
+	if restored := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); restored != nil {
+		t.Fatal(restored)
+	}
+	f := perftest.AsFailure(err)
+	if f.Call != perftest.CallStart || syscall.Errno(f.Errno) != syscall.EMFILE || !strings.Contains(f.Error(), "too many open files; let gdrcheck open more files: ulimit -n") {
+		t.Errorf("%+v", f)
 	}
 }

@@ -23,6 +23,7 @@ type perfEnd struct {
 	session *verbs.Session
 	route   perftest.Route
 	outcome perftest.Outcome
+	trace   trace
 }
 
 // perfMain takes commands until stdin ends. All of libibverbs is called on this
@@ -40,7 +41,7 @@ func perfMain(stdin *bufio.Reader, out io.Writer) {
 			commands <- line
 		}
 	}()
-	e := &perfEnd{out: bufio.NewWriter(out)}
+	e := &perfEnd{out: bufio.NewWriter(out), trace: openTrace()}
 	for line := range commands {
 		var c perfCommand
 		r, err := perfReply{}, json.Unmarshal(line, &c)
@@ -72,9 +73,7 @@ func (e *perfEnd) send(r perfReply) {
 }
 
 func (e *perfEnd) answer(c perfCommand) (r perfReply, err error) {
-	if c.Do != "run" { // which tells more
-		defer e.tell(nil)()
-	}
+	e.trace.clear()
 	if c.Do == "open" {
 		r.Endpoint, err = e.open(c)
 		return r, err
@@ -114,7 +113,7 @@ func (e *perfEnd) run(size int) (_ *perftest.Outcome, err error) {
 
 func (e *perfEnd) open(c perfCommand) (*perftest.Endpoint, error) {
 	local := *c.Local
-	near := nodeOf(local.Device)
+	near := nodeOf("/sys", &local)
 	notes := near.place(&local)
 	memory, err := openMemory(&local)
 	if err != nil {
@@ -161,7 +160,7 @@ func openMemory(l *perftest.Local) (verbs.Memory, error) {
 		return verbs.Memory{}, &perftest.Failure{Call: "open", Subject: l.Device, Cause: l.Memory + " memory of which GPU?"}
 	}
 	k, err := mem.Open(l.Memory, gpuDouble(l.Memory), l.GPU.Addr.String())
-	return verbs.Memory{Ops: k.Ops, Device: k.Device}, memoryFailure(err, l.GPU.Addr.String())
+	return verbs.Memory{Ops: k.Ops, Device: k.Device}, memoryFailure(err, l.GPU.String())
 }
 
 // gpuDouble is the test double of the library of a kind of memory; empty: none.
@@ -191,8 +190,7 @@ func memoryFailure(err error, subject string) error {
 	return f
 }
 
-// tell sends the progress of a run, and the call into a GPU's library that is under
-// way, until the function that it returns is called. completed is nil outside a run.
+// tell sends the progress of a run until the function that it returns is called.
 func (e *perfEnd) tell(completed func() uint64) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -204,14 +202,8 @@ func (e *perfEnd) tell(completed func() uint64) (stop func()) {
 			case <-done:
 				return
 			case <-tick.C:
-				r := perfReply{At: mem.At()}
-				if completed != nil { // a session is open
-					n := completed()
-					r.Completed, r.Reported = &n, e.session.Events()
-				}
-				if r.At != "" || r.Completed != nil {
-					e.send(r)
-				}
+				n := completed()
+				e.send(perfReply{Completed: &n, Reported: e.session.Events()})
 			}
 		}
 	}()

@@ -13,24 +13,31 @@ import (
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
-// nearby is where a NIC is, for the choice of CPU and memory.
+// nearby is where an end's device is, for the choice of CPU and memory.
 type nearby struct {
-	node int   // -1: unknown, or the machine has one only
-	cpus []int // of the node
+	what string // "NIC", or "GPU" of an end without a NIC
+	node int    // -1: unknown, or the machine has one only
+	cpus []int  // of the node
 }
 
-// nodeOf finds the NUMA node of an RDMA device; for Soft-RoCE, which has none,
-// that of the interface below it.
-func nodeOf(device string) nearby {
-	dir := filepath.Join("/sys/class/infiniband", filepath.Base(device))
-	n := nearby{node: -1}
+// nodeOf finds the NUMA node of an end's RDMA device, in sysfs at the given place;
+// for Soft-RoCE, which has none, that of the interface below it; and for an end that
+// takes part with a GPU alone, the GPU's.
+func nodeOf(sys string, l *perftest.Local) nearby {
+	n := nearby{what: "NIC", node: -1}
+	dir := filepath.Join(sys, "class/infiniband", filepath.Base(l.Device))
 	at := filepath.Join(dir, "device")
-	if parent := readWord(filepath.Join(dir, "parent")); parent != "" {
-		at = filepath.Join("/sys/class/net", filepath.Base(parent), "device")
+	switch parent := readWord(filepath.Join(dir, "parent")); {
+	case l.Device == "" && l.GPU == nil:
+		return n
+	case l.Device == "":
+		n.what, at = "GPU", filepath.Join(sys, "bus/pci/devices", l.GPU.Addr.String())
+	case parent != "":
+		at = filepath.Join(sys, "class/net", filepath.Base(parent), "device")
 	}
 	if v, err := strconv.Atoi(readWord(filepath.Join(at, "numa_node"))); err == nil && v >= 0 {
 		n.node = v
-		n.cpus = parseCPUList(readWord(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", v)))
+		n.cpus = parseCPUList(readWord(filepath.Join(sys, fmt.Sprintf("devices/system/node/node%d/cpulist", v))))
 	}
 	return n
 }
@@ -88,7 +95,7 @@ func (n nearby) place(l *perftest.Local) (notes []string) {
 		return notes
 	}
 	if n.node >= 0 && !slices.Contains(n.cpus, l.CPU) {
-		notes = append(notes, fmt.Sprintf("CPU %d is not on the NIC's NUMA node %d", l.CPU, n.node))
+		notes = append(notes, fmt.Sprintf("CPU %d is not on the %s's NUMA node %d", l.CPU, n.what, n.node))
 	}
 	return notes
 }
@@ -103,7 +110,7 @@ func allowed(set *unix.CPUSet) []int {
 	return out
 }
 
-// choose takes the last CPUs of the NIC's node first, since the first ones mostly
+// choose takes the last CPUs of the device's node first, since the first ones mostly
 // serve interrupts, and then the others; -1 where none is allowed.
 func (n nearby) choose(allowed []int, place int) int {
 	var near, far []int

@@ -28,6 +28,7 @@ type process struct {
 	total   int
 
 	requested chan struct{} // closed when the request is written
+	trace     *os.File      // where a worker that measures notes its calls; nil: nowhere
 
 	stderr tail
 	exited chan *os.ProcessState // receives once, if the process can be reaped at all
@@ -71,11 +72,16 @@ func start(req request) (*process, error) {
 	enlarge(pipes[0][1])
 
 	in, errs, out := pipes[0], pipes[1], pipes[2]
+	files := []*os.File{in[0], errs[1], errs[1], out[1]}
+	trace := newTrace(req)
+	if trace != nil {
+		files = append(files, trace)
+	}
 	proc, err := os.StartProcess(self, []string{"gdrcheck", command}, &os.ProcAttr{
 		Env: environment(os.Environ()),
 		// stdout too goes to the bounded pipe: libraries print there, and a
 		// worker that cannot be killed must not hold our own stdout open.
-		Files: []*os.File{in[0], errs[1], errs[1], out[1]},
+		Files: files,
 		// A group of its own, so that the helpers libraries start die with it.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
@@ -85,7 +91,7 @@ func start(req request) (*process, error) {
 	}
 	_, _, _ = in[0].Close(), errs[1].Close(), out[1].Close()
 	p := newReader(out[0])
-	p.proc, p.stdin, p.exited = proc, in[1], make(chan *os.ProcessState, 1)
+	p.proc, p.stdin, p.exited, p.trace = proc, in[1], make(chan *os.ProcessState, 1), trace
 	p.stderr.done = make(chan struct{})
 	go p.stderr.read(errs[0])
 	go p.reap()
@@ -167,6 +173,9 @@ func (p *process) kill() {
 	}
 	p.reaped.Unlock()
 	_, _ = p.answers.Close(), p.stdin.Close()
+	if p.trace != nil {
+		_ = p.trace.Close()
+	}
 }
 
 var errTooMuch = fmt.Errorf("the worker sent more than %d MiB", maxTotalBytes>>20)

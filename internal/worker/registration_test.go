@@ -170,7 +170,8 @@ func TestPerfOnGPU(t *testing.T) {
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Setenv("GDR_STUB_CUDA", fault)
-			e := &Perf{limit: time.Second}
+			e := &Perf{}
+			p.StepNs = int64(time.Second)
 			defer e.Close()
 			got, err := e.Open(t.Context(), p, l, perftest.Responder)
 			switch {

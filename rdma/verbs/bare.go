@@ -40,7 +40,7 @@ func openBare(memory Memory, p perftest.Plan, l perftest.Local, side perftest.Si
 		ce C.struct_gdr_error
 	)
 	if C.gdr_session_bare(&cs, &ce) != 0 {
-		return nil, e, failure(&ce, nil, l.Device)
+		return nil, e, failure(&ce, nil, &l)
 	}
 	s := &Session{s: cs, ops: (*C.struct_gdr_mem_ops)(memory.Ops), plan: p, local: l, side: side}
 	c := s.config(-1, memory.Device, nil)

@@ -131,6 +131,7 @@ int gdr_copies_verify(struct gdr_session *s, struct gdr_mismatch *m)
 	int rc = buf ? 0 : ENOMEM;
 
 	memset(m, 0, sizeof(*m));
+	m->overwritten = first;
 	while (!rc && !m->wrong && k-- > first) {
 		size_t off, n = gdr_chunk(s, k, c.base, &off), i;
 		const uint8_t *slot = gdr_slot(s, c.slots, k), *got = c.out ? slot : buf, *want = c.out ? buf : slot;
@@ -141,7 +142,7 @@ int gdr_copies_verify(struct gdr_session *s, struct gdr_mismatch *m)
 			continue;
 		for (i = 0; got[i] == want[i]; i++)
 			;
-		*m = (struct gdr_mismatch){ .compared = m->compared, .offset = off + i, .got = got[i], .want = want[i], .wrong = 1 };
+		*m = (struct gdr_mismatch){ .compared = m->compared, .overwritten = first, .offset = off + i, .got = got[i], .want = want[i], .wrong = 1 };
 	}
 	free(buf);
 	return rc ? gdr_fail(s, "reading the memory back", rc) : 0;

@@ -157,6 +157,8 @@ int gdr_session_verify(struct gdr_session *s, const uint64_t *messages, uint8_t 
 	int rc = buf ? 0 : ENOMEM;
 
 	memset(m, 0, sizeof(*m));
+	for (q = 0; q < s->c.qps; q++)
+		m->overwritten += messages[q] > s->walk / s->stride ? messages[q] - s->walk / s->stride : 0;
 	for (q = 0; !rc && !m->wrong && q < s->c.qps; q++) {
 		for (off = 0; !rc && off < s->walk; off += CHUNK) {
 			size_t n = chunk_at(s, off);

@@ -33,7 +33,7 @@ func (s *Session) flush() []perftest.Flush {
 			rc = C.gdr_flush_call(s.s, &samples[0], flushSamples, &e)
 		}
 		if rc != 0 {
-			f.Failure = failure(&e, s.ops, s.local.Device)
+			f.Failure = failure(&e, s.ops, &s.local)
 			continue
 		}
 		ns := make([]float64, flushSamples)

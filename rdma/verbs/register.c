@@ -20,8 +20,8 @@ static struct ibv_mr *by_dmabuf(const struct gdr_verbs *v, struct ibv_pd *pd, co
 	uint64_t iova = (uint64_t)(uintptr_t)m->addr;
 
 	if (data_direct)
-		return v->mlx5_reg_dmabuf_mr(pd, offset, m->bytes, iova, fd, access, GDR_MLX5_DATA_DIRECT);
-	return v->reg_dmabuf_mr(pd, offset, m->bytes, iova, fd, access);
+		return GDR_VERB("mlx5dv_reg_dmabuf_mr", v->mlx5_reg_dmabuf_mr(pd, offset, m->bytes, iova, fd, access, GDR_MLX5_DATA_DIRECT));
+	return GDR_VERB("ibv_reg_dmabuf_mr", v->reg_dmabuf_mr(pd, offset, m->bytes, iova, fd, access));
 }
 
 static int dmabuf(const struct gdr_verbs *v, struct ibv_pd *pd, struct gdr_mem *m, enum gdr_way way, int access, struct gdr_registration *r, const char **call)
@@ -57,9 +57,9 @@ static int by_address(const struct gdr_verbs *v, struct ibv_pd *pd, struct gdr_m
 	*call = "ibv_reg_mr";
 	errno = 0;
 	if (access & IBV_ACCESS_OPTIONAL_RANGE && v->reg_mr_iova2)
-		r->mr = v->reg_mr_iova2(pd, m->addr, m->bytes, (uint64_t)(uintptr_t)m->addr, (unsigned int)access);
+		r->mr = GDR_VERB("ibv_reg_mr", v->reg_mr_iova2(pd, m->addr, m->bytes, (uint64_t)(uintptr_t)m->addr, (unsigned int)access));
 	else
-		r->mr = v->reg_mr(pd, m->addr, m->bytes, access & ~IBV_ACCESS_OPTIONAL_RANGE);
+		r->mr = GDR_VERB("ibv_reg_mr", v->reg_mr(pd, m->addr, m->bytes, access & ~IBV_ACCESS_OPTIONAL_RANGE));
 	r->export_ns = 0;
 	r->register_ns = gdr_monotonic_ns() - begin;
 	return r->mr ? 0 : gdr_failure();

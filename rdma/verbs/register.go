@@ -44,17 +44,17 @@ func loadMLX5(t *C.struct_gdr_verbs, library string) {
 func (s *Session) buffer() perftest.Buffer {
 	r := &s.s.registration
 	return perftest.Buffer{
-		Kind: s.local.Memory, GPU: s.local.GPU, Way: wayOf(r.way), Failed: attempts(r, s.ops, s.local.Device),
+		Kind: s.local.Memory, GPU: s.local.GPU, Way: wayOf(r.way), Failed: attempts(r, s.ops, &s.local),
 		ExportNs: float64(r.export_ns), RegisterNs: float64(r.register_ns),
 	}
 }
 
 // attempts are the ways that failed.
-func attempts(r *C.struct_gdr_registration, ops *C.struct_gdr_mem_ops, device string) []perftest.Attempt {
+func attempts(r *C.struct_gdr_registration, ops *C.struct_gdr_mem_ops, l *perftest.Local) []perftest.Attempt {
 	var out []perftest.Attempt
 	for i := range int(r.failed_n) {
 		f := &r.failed[i]
-		out = append(out, perftest.Attempt{Way: wayOf(f.way), Failure: failure(&f.error, ops, device)})
+		out = append(out, perftest.Attempt{Way: wayOf(f.way), Failure: failure(&f.error, ops, l)})
 	}
 	return out
 }
@@ -62,7 +62,7 @@ func attempts(r *C.struct_gdr_registration, ops *C.struct_gdr_mem_ops, device st
 // setupFailure names every way that was tried.
 func (s *Session) setupFailure() error {
 	if r := &s.s.registration; r.failed_n > 0 && r.mr == nil {
-		return perftest.RegistrationFailure(s.local.Device, attempts(r, s.ops, s.local.Device))
+		return perftest.RegistrationFailure(s.local.Device, attempts(r, s.ops, &s.local))
 	}
 	return s.failure()
 }

@@ -66,9 +66,9 @@ int gdr_session_gid(struct gdr_session *s, uint32_t index, struct ibv_gid_entry 
 	memset(entry, 0, sizeof(*entry));
 	errno = 0;
 	if (s->v.query_gid_ex)
-		return gdr_code(s->v.query_gid_ex(s->ctx, s->c.port, index, entry, 0, sizeof(*entry)));
+		return gdr_code(GDR_VERB("ibv_query_gid", s->v.query_gid_ex(s->ctx, s->c.port, index, entry, 0, sizeof(*entry))));
 	errno = 0;
-	if (s->v.query_gid(s->ctx, s->c.port, (int)index, &entry->gid))
+	if (GDR_VERB("ibv_query_gid", s->v.query_gid(s->ctx, s->c.port, (int)index, &entry->gid)))
 		return gdr_failure();
 	return EOPNOTSUPP;
 }
@@ -156,12 +156,12 @@ static int make_cq(struct gdr_session *s, uint32_t entries, struct ibv_cq **cq, 
 {
 	if (s->c.events) {
 		errno = 0;
-		*channel = s->v.create_comp_channel(s->ctx);
+		*channel = GDR_VERB("ibv_create_comp_channel", s->v.create_comp_channel(s->ctx));
 		if (!*channel)
 			return gdr_fail(s, "ibv_create_comp_channel", gdr_failure());
 	}
 	errno = 0;
-	*cq = s->v.create_cq(s->ctx, (int)entries, NULL, *channel, 0);
+	*cq = GDR_VERB("ibv_create_cq", s->v.create_cq(s->ctx, (int)entries, NULL, *channel, 0));
 	return *cq ? 0 : gdr_fail(s, "ibv_create_cq", gdr_failure());
 }
 
@@ -183,7 +183,7 @@ static int create_qp(struct gdr_session *s, struct gdr_qp *q)
 			},
 		};
 		errno = 0;
-		q->qp = s->v.create_qp(s->pd, &attr);
+		q->qp = GDR_VERB("ibv_create_qp", s->v.create_qp(s->pd, &attr));
 		if (q->qp) {
 			s->max_inline = ask < attr.cap.max_inline_data ? ask : attr.cap.max_inline_data;
 			return 0;
@@ -195,6 +195,16 @@ static int create_qp(struct gdr_session *s, struct gdr_qp *q)
 	}
 }
 
+/* call names the call and the state, for errors too. */
+static int modify(struct gdr_session *s, struct gdr_qp *q, struct ibv_qp_attr *attr, int mask, const char *call)
+{
+	int rc;
+
+	errno = 0;
+	rc = gdr_code(GDR_VERB(call, s->v.modify_qp(q->qp, attr, mask)));
+	return rc ? gdr_fail(s, call, rc) : 0;
+}
+
 static int to_init(struct gdr_session *s, struct gdr_qp *q)
 {
 	struct ibv_qp_attr attr = {
@@ -202,7 +212,7 @@ static int to_init(struct gdr_session *s, struct gdr_qp *q)
 		.pkey_index = s->c.pkey_index,
 		.port_num = s->c.port,
 	};
-	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT, rc;
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 
 	if (s->c.ud) {
 		attr.qkey = GDR_QKEY;
@@ -211,9 +221,7 @@ static int to_init(struct gdr_session *s, struct gdr_qp *q)
 		attr.qp_access_flags = (unsigned int)access_of(&s->c) & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 		mask |= IBV_QP_ACCESS_FLAGS;
 	}
-	errno = 0;
-	rc = gdr_code(s->v.modify_qp(q->qp, &attr, mask));
-	return rc ? gdr_fail(s, "ibv_modify_qp to INIT", rc) : 0;
+	return modify(s, q, &attr, mask, "ibv_modify_qp to INIT");
 }
 
 enum { PSN_MASK = 0xffffff };
@@ -263,7 +271,7 @@ int gdr_session_setup(struct gdr_session *s, const struct gdr_config *c, const s
 	if (!s->ctx)
 		return gdr_staging_make(s);
 	errno = 0;
-	s->pd = s->v.alloc_pd(s->ctx);
+	s->pd = GDR_VERB("ibv_alloc_pd", s->v.alloc_pd(s->ctx));
 	if (!s->pd)
 		return gdr_fail(s, "ibv_alloc_pd", gdr_failure());
 	if (c->route == GDR_DIRECT ? gdr_session_register(s, &s->mem, c->ways, c->ways_n) : gdr_staging_make(s))
@@ -295,7 +303,7 @@ static struct ibv_ah_attr path_to(const struct gdr_session *s)
 int gdr_connect_rc(struct gdr_session *s, struct gdr_qp *q)
 {
 	enum { RNR_TIMER = 12 }; /* 0.64 ms: as perftest */
-	int reads = s->device.max_qp_init_rd_atom, rc;
+	int reads = s->device.max_qp_init_rd_atom;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = (enum ibv_mtu)s->peer.mtu,
@@ -306,11 +314,9 @@ int gdr_connect_rc(struct gdr_session *s, struct gdr_qp *q)
 		.ah_attr = path_to(s),
 	};
 
-	errno = 0;
-	rc = gdr_code(s->v.modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-		IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	if (rc)
-		return gdr_fail(s, "ibv_modify_qp to RTR", rc);
+	if (modify(s, q, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, "ibv_modify_qp to RTR"))
+		return -1;
 	memset(&attr, 0, sizeof(attr));
 	attr.qp_state = IBV_QPS_RTS;
 	attr.sq_psn = q->psn;
@@ -318,26 +324,19 @@ int gdr_connect_rc(struct gdr_session *s, struct gdr_qp *q)
 	attr.retry_cnt = s->c.retry;
 	attr.rnr_retry = s->c.rnr_retry;
 	attr.max_rd_atomic = (uint8_t)(reads < s->peer.max_reads ? reads : s->peer.max_reads);
-	errno = 0;
-	rc = gdr_code(s->v.modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-		IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
-	return rc ? gdr_fail(s, "ibv_modify_qp to RTS", rc) : 0;
+	return modify(s, q, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+		IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, "ibv_modify_qp to RTS");
 }
 
 static int connect_ud(struct gdr_session *s, struct gdr_qp *q)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
-	int rc;
 
-	errno = 0;
-	rc = gdr_code(s->v.modify_qp(q->qp, &attr, IBV_QP_STATE));
-	if (rc)
-		return gdr_fail(s, "ibv_modify_qp to RTR", rc);
+	if (modify(s, q, &attr, IBV_QP_STATE, "ibv_modify_qp to RTR"))
+		return -1;
 	attr.qp_state = IBV_QPS_RTS;
 	attr.sq_psn = q->psn;
-	errno = 0;
-	rc = gdr_code(s->v.modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
-	return rc ? gdr_fail(s, "ibv_modify_qp to RTS", rc) : 0;
+	return modify(s, q, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN, "ibv_modify_qp to RTS");
 }
 
 static int connect_all(struct gdr_session *s)
@@ -353,16 +352,11 @@ static int connect_all(struct gdr_session *s)
 int gdr_session_reset(struct gdr_session *s)
 {
 	uint32_t i;
-	int rc;
 
 	for (i = 0; i < s->c.qps; i++) {
 		struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 
-		errno = 0;
-		rc = gdr_code(s->v.modify_qp(s->qps[i].qp, &attr, IBV_QP_STATE));
-		if (rc)
-			return gdr_fail(s, "ibv_modify_qp to RESET", rc);
-		if (to_init(s, &s->qps[i]))
+		if (modify(s, &s->qps[i], &attr, IBV_QP_STATE, "ibv_modify_qp to RESET") || to_init(s, &s->qps[i]))
 			return -1;
 	}
 	return connect_all(s);
@@ -385,7 +379,7 @@ int gdr_session_connect(struct gdr_session *s, const struct gdr_peer *p)
 		struct ibv_ah_attr ah = path_to(s);
 
 		errno = 0;
-		s->ah = s->v.create_ah(s->pd, &ah);
+		s->ah = GDR_VERB("ibv_create_ah", s->v.create_ah(s->pd, &ah));
 		if (!s->ah)
 			return gdr_fail(s, "ibv_create_ah", gdr_failure());
 	}
@@ -398,27 +392,27 @@ void gdr_session_close(struct gdr_session *s)
 
 	for (i = 0; s->qps && i < s->c.qps; i++) {
 		if (s->qps[i].qp)
-			(void)s->v.destroy_qp(s->qps[i].qp);
+			(void)GDR_VERB("ibv_destroy_qp", s->v.destroy_qp(s->qps[i].qp));
 		free(s->qps[i].wr);
 		free(s->qps[i].sge);
 	}
 	if (s->ah)
-		(void)s->v.destroy_ah(s->ah);
+		(void)GDR_VERB("ibv_destroy_ah", s->v.destroy_ah(s->ah));
 	if (s->send_cq)
-		(void)s->v.destroy_cq(s->send_cq);
+		(void)GDR_VERB("ibv_destroy_cq", s->v.destroy_cq(s->send_cq));
 	if (s->recv_cq)
-		(void)s->v.destroy_cq(s->recv_cq);
+		(void)GDR_VERB("ibv_destroy_cq", s->v.destroy_cq(s->recv_cq));
 	if (s->send_events)
 		(void)s->v.destroy_comp_channel(s->send_events);
 	if (s->recv_events)
 		(void)s->v.destroy_comp_channel(s->recv_events);
 	if (s->mr)
-		(void)s->v.dereg_mr(s->mr);
+		(void)GDR_VERB("ibv_dereg_mr", s->v.dereg_mr(s->mr));
 	gdr_staging_close(s);
 	if (s->mem.ops)
 		s->mem.ops->release(&s->mem);
 	if (s->pd)
-		(void)s->v.dealloc_pd(s->pd);
+		(void)GDR_VERB("ibv_dealloc_pd", s->v.dealloc_pd(s->pd));
 	if (s->ctx)
 		(void)gdr_close(&s->v, s->ctx);
 	free(s->qps);

@@ -74,7 +74,9 @@ func Open(library string, memory Memory, p perftest.Plan, l perftest.Local, side
 		ce C.struct_gdr_error
 	)
 	if C.gdr_session_open(&cs, table, name, C.uint8_t(l.Port), &ce) != 0 {
-		return nil, perftest.Endpoint{}, failure(&ce, nil, fmt.Sprintf("%s/%d", l.Device, l.Port))
+		f := failure(&ce, nil, &l)
+		f.Subject = fmt.Sprintf("%s/%d", l.Device, l.Port)
+		return nil, perftest.Endpoint{}, f
 	}
 	s := &Session{s: cs, ops: (*C.struct_gdr_mem_ops)(memory.Ops), plan: p, local: l, side: side}
 	e, err := s.setup(memory.Device, ways)
@@ -100,18 +102,22 @@ func loadFailure(library string, err error) error {
 
 // failure explains an error of C. ops is the memory's kind, whose library an
 // error may be of.
-func failure(e *C.struct_gdr_error, ops *C.struct_gdr_mem_ops, device string) *perftest.Failure {
+func failure(e *C.struct_gdr_error, ops *C.struct_gdr_mem_ops, l *perftest.Local) *perftest.Failure {
 	call := C.GoString(e.call)
 	switch {
 	case e.status != 0:
-		return perftest.CompletionFailure(fmt.Sprintf("%s QP %d", device, e.qp), int(e.status), uint32(e.vendor_err))
+		return perftest.CompletionFailure(fmt.Sprintf("%s QP %d", l.Device, e.qp), int(e.status), uint32(e.vendor_err))
 	case e.code != 0 && ops != nil:
-		return perftest.LibraryFailure(C.GoString(ops.library), call, int(e.code), C.GoString(C.gdr_mem_error_name(ops, e.code)))
+		f := perftest.LibraryFailure(C.GoString(ops.library), call, int(e.code), C.GoString(C.gdr_mem_error_name(ops, e.code)))
+		if f.Subject = l.Device; l.GPU != nil {
+			f.Subject = l.GPU.String()
+		}
+		return f
 	}
-	return perftest.CallFailure(call, device, syscall.Errno(e.err))
+	return perftest.CallFailure(call, l.Subject(call), syscall.Errno(e.err))
 }
 
-func (s *Session) failure() error { return failure(&s.s.error, s.ops, s.local.Device) }
+func (s *Session) failure() error { return failure(&s.s.error, s.ops, &s.local) }
 
 func cbool(b bool) C.int {
 	if b {
@@ -377,7 +383,7 @@ func (s *Session) Run(size int) (perftest.Outcome, error) {
 // brokeOff is why a run failed. To a queue pair, a cable that was pulled looks
 // like a peer that does not answer; port and events know better.
 func (s *Session) brokeOff() error {
-	f := failure(&s.s.error, s.ops, s.local.Device)
+	f := failure(&s.s.error, s.ops, &s.local)
 	defer func() { f.Explain(s.events.ofFailedRun()) }()
 	var port C.struct_ibv_port_attr
 	if s.s.ctx == nil || C.gdr_query_port(&s.s.v, s.s.ctx, C.uint8_t(s.local.Port), &port) != 0 || port.state >= C.IBV_PORT_ACTIVE {
@@ -459,6 +465,7 @@ func (s *Session) Verify(own, peer perftest.Outcome) (*perftest.DataCheck, error
 
 func (s *Session) dataCheck(m *C.struct_gdr_mismatch) *perftest.DataCheck {
 	d := &perftest.DataCheck{Side: s.side, Bytes: uint64(m.compared), Correct: m.wrong == 0}
+	d.OverwrittenBytes = uint64(m.overwritten) * uint64(s.s.step.size)
 	if m.compared == 0 {
 		d.Skipped = "no message arrived"
 	}

@@ -171,6 +171,7 @@ int gdr_receives(const struct gdr_config *c);
 
 struct gdr_mismatch {
 	uint64_t compared, offset;
+	uint64_t overwritten; /* messages whose place a later one had taken */
 	uint8_t got, want;
 	int wrong, untouched;
 };

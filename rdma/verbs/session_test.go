@@ -291,6 +291,33 @@ func TestWrongData(t *testing.T) {
 	}
 }
 
+// What later messages overwrote is not called compared: of each queue pair's messages
+// as many as have room are, and the others are counted.
+func TestOverwritten(t *testing.T) {
+	const size, slots, messages, qps = 64, 16, 100, 2 // slots are as long as cache lines
+	for _, tt := range []struct {
+		op        perftest.Operation
+		footprint int64
+		want      uint64
+	}{
+		{perftest.Write, qps * slots * size, qps * (messages - slots) * size},
+		{perftest.Send, qps * slots * size, qps * (messages - slots) * size},
+		{perftest.Read, qps * slots * size, qps * (messages - slots) * size},
+		{perftest.Write, 0, qps * (messages - 1) * size}, // one buffer
+		{perftest.Write, qps * messages * size, 0},
+	} {
+		p := small(tt.op, perftest.Bandwidth, size)
+		p.QPs, p.FootprintBytes, p.Messages, p.WarmUp = qps, tt.footprint, messages-10, 10
+		r := loopback(t, p)
+		if !r.Good() || len(r.Steps[0].Data) != 1 {
+			t.Fatalf("%v, %+v", r.Failure, r.Steps)
+		}
+		if got := r.Steps[0].Data[0].OverwrittenBytes; got != tt.want {
+			t.Errorf("%s in %d bytes: %d overwritten, want %d", tt.op, tt.footprint, got, tt.want)
+		}
+	}
+}
+
 // Failures name the call and its cause, and end the test at both ends.
 func TestFailures(t *testing.T) {
 	tests := map[string]struct {

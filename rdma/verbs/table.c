@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+char *gdr_verbs_trace;
+
 static char *reason(const char *fallback)
 {
 	const char *text = dlerror();
@@ -15,7 +17,7 @@ static char *reason(const char *fallback)
 
 char *gdr_verbs_load(struct gdr_verbs *v, const char *library)
 {
-	void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+	void *lib = GDR_VERB("dlopen of libibverbs", dlopen(library, RTLD_NOW | RTLD_LOCAL));
 
 	if (!lib)
 		return reason("dlopen failed");
@@ -37,7 +39,7 @@ char *gdr_verbs_load(struct gdr_verbs *v, const char *library)
 
 void gdr_mlx5_load(struct gdr_verbs *v, const char *library)
 {
-	void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+	void *lib = GDR_VERB("dlopen of libmlx5", dlopen(library, RTLD_NOW | RTLD_LOCAL));
 
 	if (lib)
 		*(void **)&v->mlx5_reg_dmabuf_mr = dlvsym(lib, "mlx5dv_reg_dmabuf_mr", "MLX5_1.25");
@@ -60,7 +62,7 @@ int gdr_open(const struct gdr_verbs *v, const char *name, struct ibv_context **c
 
 	*call = "ibv_get_device_list";
 	errno = 0;
-	list = v->get_device_list(NULL);
+	list = GDR_VERB("ibv_get_device_list", v->get_device_list(NULL));
 	if (!list)
 		return gdr_failure();
 	for (i = 0; list[i]; i++) {
@@ -68,7 +70,7 @@ int gdr_open(const struct gdr_verbs *v, const char *name, struct ibv_context **c
 			continue;
 		*call = "ibv_open_device";
 		errno = 0;
-		*ctx = v->open_device(list[i]);
+		*ctx = GDR_VERB("ibv_open_device", v->open_device(list[i]));
 		rc = *ctx ? 0 : gdr_failure();
 		break;
 	}
@@ -79,14 +81,14 @@ int gdr_open(const struct gdr_verbs *v, const char *name, struct ibv_context **c
 int gdr_close(const struct gdr_verbs *v, struct ibv_context *ctx)
 {
 	errno = 0;
-	return gdr_code(v->close_device(ctx));
+	return gdr_code(GDR_VERB("ibv_close_device", v->close_device(ctx)));
 }
 
 int gdr_query_device(const struct gdr_verbs *v, struct ibv_context *ctx, struct ibv_device_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	errno = 0;
-	return gdr_code(v->query_device(ctx, attr));
+	return gdr_code(GDR_VERB("ibv_query_device", v->query_device(ctx, attr)));
 }
 
 int gdr_query_port(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
@@ -94,7 +96,7 @@ int gdr_query_port(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t p
 	memset(attr, 0, sizeof(*attr));
 	/* The exported function fills the older, shorter structure: a prefix. */
 	errno = 0;
-	return gdr_code(v->query_port(ctx, port, (struct _compat_ibv_port_attr *)attr));
+	return gdr_code(GDR_VERB("ibv_query_port", v->query_port(ctx, port, (struct _compat_ibv_port_attr *)attr)));
 }
 
 int gdr_query_port_speed(const struct gdr_verbs *v, struct ibv_context *ctx, uint8_t port, uint64_t *speed)
@@ -102,7 +104,7 @@ int gdr_query_port_speed(const struct gdr_verbs *v, struct ibv_context *ctx, uin
 	if (!v->query_port_speed)
 		return ENOSYS;
 	errno = 0;
-	return gdr_code(v->query_port_speed(ctx, port, speed));
+	return gdr_code(GDR_VERB("ibv_query_port_speed", v->query_port_speed(ctx, port, speed)));
 }
 
 int gdr_probe_dmabuf(const struct gdr_verbs *v, struct ibv_context *ctx, int *answer)

@@ -5,6 +5,19 @@
 #include <infiniband/verbs.h>
 
 #include "poison.h"
+#include "trace.h"
+
+/* Where calls are noted (trace.h); NULL: nowhere. */
+extern char *gdr_verbs_trace;
+
+/* Makes a call, named for whoever waits for it. errno stays as the call left it. */
+#define GDR_VERB(name, call)                             \
+	__extension__({                                  \
+		gdr_trace_begin(gdr_verbs_trace, name);  \
+		__auto_type result_ = (call);            \
+		gdr_trace_end(gdr_verbs_trace);          \
+		result_;                                 \
+	})
 
 /* X(name without ibv_, symbol version, result, arguments) of what every
  * libibverbs has that programs of today link with. The version is asked for by

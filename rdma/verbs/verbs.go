@@ -44,6 +44,9 @@ func load(name string) (*C.struct_gdr_verbs, error) {
 	return nil, errors.New(text)
 }
 
+// Trace has calls noted in memory that outlives the process, as mem's trace.h says.
+func Trace(at *byte) { C.gdr_verbs_trace = (*C.char)(unsafe.Pointer(at)) }
+
 // Probe asks libibverbs about one RDMA device without moving data: firmware,
 // ports, and whether a dma-buf could be registered. What it opens it closes.
 // path is a test double to load instead of the system's library, or empty.

@@ -21,6 +21,9 @@
  *            message goes any more
  *   stale:N  the N-th message completes, and nothing of it arrives
  *
+ * GDR_STUB_CALL makes a call of those that set up misbehave, as "ibv_create_qp:hang",
+ * "ibv_create_qp:crash" or "ibv_create_qp:exit".
+ *
  * GDR_STUB_SPEED is what ibv_query_port_speed answers, 0: an error; without it there
  * is none for this device.
  *
@@ -49,6 +52,21 @@ static struct ibv_device devices[] = {
 
 int is(const char *name) { return messages == fault_at && !strcmp(fault, name); }
 
+/* Every call that sets up begins with what GDR_STUB_CALL has it do. */
+static void begin(const char *call)
+{
+	const char *f = getenv("GDR_STUB_CALL");
+	size_t n = strlen(call);
+
+	if (!f || strncmp(f, call, n) || f[n] != ':')
+		return;
+	while (!strcmp(f + n + 1, "hang"))
+		pause();
+	if (!strcmp(f + n + 1, "exit"))
+		_exit(3);
+	abort();
+}
+
 struct ibv_device **ibv_get_device_list(int *num)
 {
 	enum { MOST = sizeof(devices) / sizeof(devices[0]) };
@@ -56,6 +74,7 @@ struct ibv_device **ibv_get_device_list(int *num)
 	const char *asked = getenv("GDR_STUB_DEVICES");
 	int n = asked ? atoi(asked) : 1;
 
+	begin(__func__);
 	n = n < MOST ? n : MOST;
 	for (int i = 0; i < n; i++)
 		list[i] = &devices[i];
@@ -71,6 +90,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *d)
 	struct device *v = calloc(1, sizeof(*v));
 	const char *f = getenv("GDR_STUB_FAULT");
 
+	begin(__func__);
 	*fault = 0;
 	fault_at = messages = unplugged = reported = 0;
 	fault_type = -1;
@@ -99,6 +119,7 @@ int ibv_close_device(struct ibv_context *c)
 }
 int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 {
+	begin(__func__);
 	(void)c;
 	strcpy(a->fw_ver, "1.2.3");
 	a->phys_port_cnt = 1;
@@ -109,6 +130,7 @@ int ibv_query_port(struct ibv_context *c, uint8_t n, struct _compat_ibv_port_att
 {
 	struct ibv_port_attr *a = (struct ibv_port_attr *)out;
 
+	begin(__func__);
 	(void)c;
 	if (n != 1)
 		return EINVAL;
@@ -122,6 +144,7 @@ int ibv_query_port_speed(struct ibv_context *c, uint32_t port, uint64_t *speed)
 {
 	const char *v = getenv("GDR_STUB_SPEED");
 
+	begin(__func__);
 	(void)c;
 	if (port != 1)
 		return EINVAL;
@@ -145,6 +168,7 @@ int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid 
 }
 int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags, size_t size)
 {
+	begin(__func__);
 	(void)flags, (void)size;
 	e->gid_type = index ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
 	return ibv_query_gid(c, (uint8_t)port, (int)index, &e->gid) ? errno : 0;
@@ -153,6 +177,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *c)
 {
 	struct ibv_pd *pd = calloc(1, sizeof(*pd));
 
+	begin(__func__);
 	pd->context = c;
 	return pd;
 }
@@ -179,6 +204,7 @@ static int asked(const char *env)
 }
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
+	begin(__func__);
 	(void)access;
 	if (!strcmp(fault, "memlock"))
 		return refused(ENOMEM);
@@ -199,6 +225,7 @@ static struct ibv_mr *imported(struct ibv_pd *pd, uint64_t offset, size_t length
 }
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
+	begin(__func__);
 	(void)access;
 	if (asked("GDR_STUB_DMABUF"))
 		return refused(asked("GDR_STUB_DMABUF"));
@@ -206,6 +233,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 }
 struct ibv_mr *mlx5dv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access, int mlx5_access)
 {
+	begin(__func__);
 	(void)access;
 	if (asked("GDR_STUB_DIRECT"))
 		return refused(asked("GDR_STUB_DIRECT"));
@@ -216,6 +244,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)
 {
 	struct ibv_comp_channel *ch = calloc(1, sizeof(*ch));
 
+	begin(__func__);
 	ch->context = c;
 	ch->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	return ch;
@@ -229,6 +258,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *c, int entries, void *own, stru
 {
 	struct cq *cq = calloc(1, sizeof(*cq));
 
+	begin(__func__);
 	(void)vector;
 	cq->cq.context = c;
 	cq->cq.cq_context = own;
@@ -258,6 +288,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	static uint32_t next;
 	struct qp *q;
 
+	begin(__func__);
 	if (!strcmp(fault, "inline") && a->cap.max_inline_data > 32) {
 		errno = EINVAL;
 		return NULL;
@@ -286,6 +317,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
 {
 	struct qp *q = (struct qp *)qp;
 
+	begin(__func__);
 	pthread_mutex_lock(&lock);
 	if (mask & IBV_QP_DEST_QPN)
 		q->peer = a->dest_qp_num;
@@ -317,6 +349,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a)
 {
 	struct ibv_ah *ah = calloc(1, sizeof(*ah));
 
+	begin(__func__);
 	(void)a;
 	ah->context = pd->context;
 	return ah;
