@@ -13,7 +13,11 @@ var acsRedirect = Check{
 	ID: "acs-redirect", Title: "no bridge on the path sends peer traffic to the root complex", Area: AreaPCIe,
 	Severity: SeverityError, Rung: RungACS,
 	Why: "With ACS redirection on, a switch port does not turn GPU–NIC traffic around but sends it up to the root complex and down again: half the bandwidth, hangs, or local protection errors.",
-	Fix: []string{"Turn ACS off for PCIe switches in the BIOS, or clear the redirect bits of the ports named here"},
+	Fix: []string{
+		"See which ports redirect: sudo lspci -vv | grep -E '^[0-9a-f]|ACSCtl:'",
+		fmt.Sprintf("For each on the path, until the next boot: sudo setpci -v -s ADDRESS ECAP_ACS+6.w=0:%x", pci.ACSRedirectMask),
+		"For good: turn ACS off for PCIe switches in the BIOS, or boot with pci=disable_acs_redir=ADDRESS;ADDRESS and all those ports; a finding has the whole line",
+	},
 	Refs: []string{
 		"https://docs.kernel.org/driver-api/pci/p2pdma.html",
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#pci-access-control-services-acs",

@@ -138,6 +138,41 @@ func TestChecksAreComplete(t *testing.T) {
 	}
 }
 
+// fixPrograms are what fixes call: each is a program of a distribution, of the
+// NIC's or GPU's maker, or gdrcheck.
+var fixPrograms = []string{
+	"cat", "cpupower", "docker", "echo", "ethtool", "gdrcheck", "grep", "ibstat", "ldconfig", "lsmod", "lspci", "mlnx_qos", "modinfo", "nvidia-smi",
+	"printf", "rdma", "smpquery", "sudo", "unset",
+}
+
+// Whoever asks gdrcheck to explain a check gets a command to run, or the settings
+// of a program, or is told in so many words why there is none.
+func TestExplainNamesCommands(t *testing.T) {
+	setting := regexp.MustCompile(`^[A-Z][A-Z0-9_]*=\S`)
+	reason := regexp.MustCompile(`^No command [a-z ,]+: .{20,}`)
+	for _, c := range all {
+		named, why := false, false
+		for _, line := range c.Fix {
+			why = why || reason.MatchString(line)
+			command := line
+			if _, after, ok := strings.Cut(line, ": "); ok {
+				command = after
+			}
+			first, _, _ := strings.Cut(command, " ")
+			named = named || slices.Contains(fixPrograms, first) || setting.MatchString(command)
+			if strings.ContainsAny(line, "{}") || strings.Contains(line, "%!") {
+				t.Errorf("%s: %q", c.ID, line)
+			}
+			if strings.Contains(line, "named here") {
+				t.Errorf("%s: %q: an explanation names nothing of this machine", c.ID, line)
+			}
+		}
+		if !named && !why {
+			t.Errorf("%s: neither a command nor why there is none:\n%s", c.ID, strings.Join(c.Fix, "\n"))
+		}
+	}
+}
+
 func reaches(from, to string, seen map[string]bool) bool {
 	if from == to {
 		return true

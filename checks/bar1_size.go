@@ -12,7 +12,7 @@ import (
 var bar1Size = Check{
 	ID: "bar1-size", Title: "BAR1 maps all of the GPU's memory", Area: AreaGPU, Severity: SeverityWarning, Rung: RungBAR1,
 	Why: "A NIC reaches GPU memory only through the BAR1 window. Where it is smaller than the memory, registering buffers fails once it is full: a test of 1 MB works, the job does not.",
-	Fix: []string{"Enable Above 4G Decoding and Resizable BAR in the BIOS"},
+	Fix: []string{"See how much is mapped: nvidia-smi -q -d MEMORY", "No command enlarges it while the node runs: enable Above 4G Decoding and Resizable BAR in the BIOS"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/#how-to-display-bar-space-usage",
 		"https://developer.nvidia.com/displaymodeselector",

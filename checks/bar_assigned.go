@@ -11,7 +11,7 @@ var barAssigned = Check{
 	ID: "bar-assigned", Title: "GPUs and NICs have their address windows, within reach", Area: AreaPCIe, Severity: SeverityError, Rung: RungBAR1,
 	DependsOn: []string{"bar1-size"},
 	Why:       "A device's memory window (BAR) that firmware and kernel found no room for does not exist: the driver cannot start the GPU, or peers cannot reach it. Some NICs do not reach windows at very high addresses.",
-	Fix:       []string{"Enable Above 4G Decoding in the BIOS and give it a larger, and not too high, 64-bit MMIO range"},
+	Fix:       []string{"See what was assigned: lspci -v -s ADDRESS | grep Memory", "No command assigns it: enable Above 4G Decoding in the BIOS and give it a larger, and not too high, 64-bit MMIO range"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/",
 		"https://github.com/NVIDIA/gpu-operator/issues/492",

@@ -10,7 +10,7 @@ import (
 var bridgeLink = Check{
 	ID: "bridge-link", Title: "links between switches and root ports run in full", Area: AreaPCIe, Severity: SeverityError, Rung: RungLink,
 	Why: "The slowest link of a path sets what GPU and NIC can exchange. A switch whose own uplink lost lanes or speed throttles everything below it, while every endpoint looks healthy.",
-	Fix: []string{"Reseat the riser, the switch board or its cable; update the switch's firmware"},
+	Fix: []string{"See what the link has, and what both ends can: sudo lspci -vv -s ADDRESS | grep -E 'LnkCap:|LnkSta:'", "No command mends it: reseat the riser, the switch board or its cable; update the switch's firmware"},
 	Refs: []string{
 		"https://docs.kernel.org/PCI/index.html",
 	},

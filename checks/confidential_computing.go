@@ -8,7 +8,7 @@ import (
 var confidentialComputing = Check{
 	ID: "confidential-computing", Title: "confidential computing does not lock the GPU's memory", Area: AreaGPU, Severity: SeverityWarning, Rung: RungWay,
 	Why: "With confidential computing on, the GPU answers no device but its own virtual machine: peers cannot read or write its memory, and applications copy through encrypted host buffers.",
-	Fix: []string{"Switch confidential computing off where it is not needed, with NVIDIA's gpu-admin-tools, on the host"},
+	Fix: []string{"Where it is not needed, on the host, with NVIDIA's gpu-admin-tools: sudo nvidia_gpu_tools.py --gpu-bdf=ADDRESS --set-cc-mode=off --reset-after-cc-mode-switch"},
 	Refs: []string{
 		"https://docs.nvidia.com/confidential-computing/",
 		"https://github.com/NVIDIA/nvtrust/issues/22",

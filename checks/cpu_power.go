@@ -8,7 +8,7 @@ import (
 var cpuPower = Check{
 	ID: "cpu-power", Title: "CPUs keep their clock and wake at once", Area: AreaHost, Severity: SeverityInfo,
 	Why: "A CPU that lowers its clock or sleeps deeply adds microseconds to each message that it starts or answers. Bandwidth between GPUs hardly suffers; latency does.",
-	Fix: []string{"Governor performance; no idle states deeper than C1"},
+	Fix: []string{"sudo cpupower frequency-set -g performance", "No idle state that takes more than 20 us to leave: sudo cpupower idle-set -D 20"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/pm/cpufreq.html",
 		"https://docs.kernel.org/admin-guide/pm/cpuidle.html",

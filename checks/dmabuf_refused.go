@@ -13,7 +13,7 @@ var dmabufRefused = Check{
 	ID: "dmabuf-refused", Title: "the GPU driver has refused no DMA-BUF", Area: AreaDriver, Severity: SeverityError,
 	DependsOn: []string{"gdr-way", "data-direct-group"},
 	Why:       "The GPU driver decides for each pair whether a NIC may map GPU memory by DMA-BUF; where it refuses, it says so in the kernel log alone, and the application sees an unspecific error.",
-	Fix:       []string{"Put GPU and NIC below one PCIe switch, or use nvidia-peermem"},
+	Fix:       []string{"See what stands below one switch: gdrcheck topo -o tree", "Put GPU and NIC below one PCIe switch, or with DOCA-OFED: sudo modprobe nvidia-peermem"},
 	Refs: []string{
 		"https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/kernel-open/nvidia/nv-dmabuf.c",
 		"https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/kernel-open/nvidia/nv-pci.c",

@@ -10,7 +10,7 @@ import (
 var efaPeermem = Check{
 	ID: "efa-peermem", Title: "libraries that look for efa_nv_peermem find it", Area: AreaDriver, Severity: SeverityInfo,
 	Why: "EFA registers GPU memory by DMA-BUF and needs no module for it. Some libraries (UCX) take the absence of efa_nv_peermem for that of GPUDirect RDMA all the same.",
-	Fix: []string{"Load AWS's module efa_nv_peermem, or use libraries that ask for DMA-BUF"},
+	Fix: []string{"Load AWS's module, or use libraries that ask for DMA-BUF: sudo modprobe efa_nv_peermem"},
 	Refs: []string{
 		"https://github.com/openucx/ucx/issues/10966",
 		"https://github.com/amzn/amzn-drivers",

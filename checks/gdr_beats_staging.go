@@ -14,7 +14,7 @@ var gdrBeatsStaging = Check{
 	ID: "gdr-beats-staging", Title: "GPUDirect RDMA is faster than staging, and nearly as fast as host memory", Area: AreaPerf, Severity: SeverityWarning,
 	DependsOn: []string{"perf-setup", "perf-data"},
 	Why:       "Where data takes a detour between GPU and NIC, GPUDirect RDMA works and gains nothing: jobs run at the speed of the detour, and nothing says so.",
-	Fix:       []string{"Compare again with other pairs of GPU and NIC; gdrcheck topo shows which belong together"},
+	Fix:       []string{"See which GPU and NIC belong together, and compare those: gdrcheck topo"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/#supported-systems",
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",

@@ -15,7 +15,7 @@ var gdrWay = Check{
 	ID: "gdr-way", Title: "the drivers have a way to register GPU memory", Area: AreaDriver, Severity: SeverityError, Rung: RungWay,
 	DependsOn: []string{"gpu-present", "rdma-device-present", "nic-model", "gpu-direct-attribute", "module-signature", "kernel-dmabuf", "p2p-host-bridge", "peermem-load"},
 	Why:       "A NIC can use GPU memory only after it was registered, either through the nvidia-peermem module or through DMA-BUF. One way suffices; without any, ibv_reg_mr answers EFAULT or applications copy through the CPU.",
-	Fix:       []string{"Load nvidia-peermem, or use the open GPU kernel modules with DMA-BUF"},
+	Fix:       []string{"With DOCA-OFED: sudo modprobe nvidia-peermem", "Or DMA-BUF with the open GPU kernel modules; with NVIDIA's repository on Debian and Ubuntu: sudo apt install nvidia-open"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/#using-nvidia-peermem",
 		"https://docs.kernel.org/driver-api/dma-buf.html",

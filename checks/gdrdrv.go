@@ -12,7 +12,7 @@ import (
 var gdrdrv = Check{
 	ID: "gdrdrv", Title: "GDRCopy's driver works where it is loaded", Area: AreaDriver, Severity: SeverityWarning,
 	Why: "UCX and NVSHMEM copy small messages through GDRCopy. Without its driver they are slower but work; with a driver that is half there, gdr_open fails.",
-	Fix: []string{"Reload gdrdrv and make its device node; see GDRCopy's README"},
+	Fix: []string{"Load it anew: sudo rmmod gdrdrv && sudo modprobe gdrdrv", "Where /dev/gdrdrv is missing, N from /proc/devices: sudo mknod -m 666 /dev/gdrdrv c N 0"},
 	Refs: []string{
 		"https://github.com/NVIDIA/gdrcopy",
 		"https://github.com/NVIDIA/gdrcopy/issues/115",

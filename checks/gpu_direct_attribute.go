@@ -11,7 +11,7 @@ import (
 var gpuDirectAttribute = Check{
 	ID: "gpu-direct-attribute", Title: "the GPU supports GPUDirect RDMA", Area: AreaGPU, Severity: SeverityError, Rung: RungWay,
 	Why: "CUDA tells for each GPU whether its memory may be used by other PCIe devices. GeForce cards and some vGPU profiles do not allow it, and no setting changes that. GB10 does not either, and does without: its memory is the CPU's.",
-	Fix: []string{"Use a data-centre or workstation GPU; in a guest, pass a whole GPU through or choose a vGPU profile with GPUDirect RDMA"},
+	Fix: []string{"See which model it is: nvidia-smi -L", "No command adds it, the model has it or not: use a data-centre or workstation GPU; in a guest, pass a whole GPU through or choose a vGPU profile with GPUDirect RDMA"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html",
 		"https://github.com/NVIDIA/gdrcopy/issues/211",

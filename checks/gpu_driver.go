@@ -10,7 +10,7 @@ import (
 var gpuDriver = Check{
 	ID: "gpu-driver", Title: "the GPU driver is new enough, and its libraries fit it", Area: AreaGPU, Severity: SeverityWarning,
 	Why: "nvidia-peermem came with driver 470, DMA-BUF with the open modules of 515 and CUDA 11.7. Libraries of another version than the loaded module do not start at all.",
-	Fix: []string{"Install one current driver, kernel modules and libraries from the same source, and reboot"},
+	Fix: []string{"See which are there: cat /proc/driver/nvidia/version; modinfo -F version nvidia; nvidia-smi", "Install kernel modules and libraries from one source, and reboot; with NVIDIA's repository on Debian and Ubuntu: sudo apt install nvidia-open"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/",
 		"https://docs.nvidia.com/deploy/cuda-compatibility/",
@@ -73,7 +73,7 @@ func cudaVersion(n int) string { return fmt.Sprintf("%d.%d", n/1000, n%1000/10) 
 var gpuPartition = Check{
 	ID: "gpu-partition", Title: "the GPU is whole: no MIG, no vGPU", Area: AreaGPU, Severity: SeverityInfo,
 	Why: "MIG instances and vGPUs are parts of a GPU. NCCL does not use MIG instances across nodes, and not every vGPU profile allows GPUDirect RDMA; CUDA's attribute and a registration tell.",
-	Fix: []string{"For jobs that span GPUs, switch MIG off or pass the whole GPU through"},
+	Fix: []string{"For jobs that span GPUs switch MIG off: sudo nvidia-smi -i ADDRESS -mig 0", "In a guest: pass the whole GPU through"},
 	Refs: []string{
 		"https://docs.nvidia.com/datacenter/tesla/mig-user-guide/",
 		"https://github.com/NVIDIA/nccl/issues/1716",

@@ -14,7 +14,7 @@ var gpuErrors = Check{
 	ID: "gpu-errors", Title: "the kernel log tells of no GPU or NVSwitch error", Area: AreaGPU, Severity: SeverityError,
 	DependsOn: []string{"bar1-size", "bar-assigned"},
 	Why:       "The driver reports each GPU fault as an Xid, NVSwitch faults as SXids. After some of them the GPU is of no use before a reset, though it is still listed.",
-	Fix:       []string{"Drain the node, reset the GPU or reboot; if the Xid comes again, have the GPU looked at"},
+	Fix:       []string{"See them all: sudo dmesg -T | grep -E 'Xid|SXid'", "Drain the node and reset the GPU: sudo nvidia-smi -r -i ADDRESS; if it is refused, reboot", "If the Xid comes again, have the GPU looked at"},
 	Refs: []string{
 		"https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html",
 		"https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",

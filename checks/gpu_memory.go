@@ -10,7 +10,7 @@ import (
 var gpuMemory = Check{
 	ID: "gpu-memory", Title: "the GPU's memory has no uncorrected errors and no repair pending", Area: AreaGPU, Severity: SeverityError,
 	Why: "An uncorrected ECC error ends the job that used the memory. The GPU replaces the row at its next reset; until then, or where no spare row is left, it fails again.",
-	Fix: []string{"Drain the node and reset the GPU; where remapping failed, have the GPU replaced"},
+	Fix: []string{"See what was counted: nvidia-smi -q -i ADDRESS -d ROW_REMAPPER,ECC", "Drain the node and reset the GPU: sudo nvidia-smi -r -i ADDRESS", "Where remapping failed, have the GPU replaced"},
 	Refs: []string{
 		"https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/",
 		"https://github.com/leptonai/gpud/issues/46",

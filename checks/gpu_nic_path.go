@@ -12,7 +12,7 @@ var gpuNICPath = Check{
 	ID: "gpu-nic-path", Title: "each GPU has a NIC below its own switch", Area: AreaPCIe, Severity: SeverityError, Rung: RungPath,
 	DependsOn: []string{"gpu-present", "rdma-device-present"},
 	Why:       "Below a shared PCIe switch GPU and NIC exchange data without touching the CPU. Across a host bridge it is slower on many platforms, and NCCL does not use GPUDirect RDMA there unless told to.",
-	Fix:       []string{"Move the NIC to a slot below the GPU's switch, or choose the GPU–NIC pairs that gdrcheck topo marks"},
+	Fix:       []string{"See what stands where, and choose the pairs that are marked: gdrcheck topo", "No command moves a card: put the NIC into a slot below the GPU's switch"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/#supported-systems",
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-net-gdr-level-formerly-nccl-ib-gdr-level",

@@ -9,7 +9,7 @@ import (
 var ibgda = Check{
 	ID: "ibgda", Title: "GPUs can drive the NIC by themselves (IBGDA)", Area: AreaDriver, Severity: SeverityInfo,
 	Why: "NVSHMEM's IBGDA, DOCA GPUNetIO and NCCL's GIN let the GPU ring the NIC's doorbell. That is for mlx5 alone, and a process that is not root needs PeerMappingOverride=1; otherwise NVSHMEM falls back to its CPU-assisted handler. Nothing else needs either.",
-	Fix: []string{"See NVSHMEM's guide on IBGDA"},
+	Fix: []string{"For processes that are not root, and it weakens security: echo 'options nvidia NVreg_EnableStreamMemOPs=1 NVreg_RegistryDwords=\"PeerMappingOverride=1;\"' | sudo tee /etc/modprobe.d/nvidia-ibgda.conf", "Then reboot: sudo update-initramfs -u (RHEL: sudo dracut -f)"},
 	Refs: []string{
 		"https://docs.nvidia.com/nvshmem/api/gen/env.html",
 		"https://github.com/deepseek-ai/DeepEP/blob/main/third-party/README.md",

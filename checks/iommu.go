@@ -13,7 +13,7 @@ import (
 var iommuTranslation = Check{
 	ID: "iommu", Title: "the IOMMU does not translate for GPUs and NICs", Area: AreaPCIe, Severity: SeverityWarning, Rung: RungACS,
 	Why: "A translating IOMMU makes peer addresses its own: transfers between GPU and NIC may be refused, hang, vanish without an error, or take the way over the root complex.",
-	Fix: []string{"Boot with iommu=pt (x86) or iommu.passthrough=1 (Arm)"},
+	Fix: append(bootWith("iommu=pt"), "On Arm the option is iommu.passthrough=1; with Intel CPUs: intel_iommu=on iommu=pt"),
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/kernel-parameters.html",
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
@@ -84,9 +84,14 @@ func passThrough(c *Case) []string {
 			"The kernel command line asks for pass-through already and the IOMMU translates all the same: memory encryption (SME, SEV, TDX) forces that, and so does a device marked untrusted; see: dmesg | grep -iE 'iommu|SME|SEV'",
 		}
 	}
+	return bootWith(arg)
+}
+
+// bootWith are the steps that put an option on the kernel's command line.
+func bootWith(option string) []string {
 	return []string{
-		fmt.Sprintf("Debian, Ubuntu: add '%s' to GRUB_CMDLINE_LINUX in /etc/default/grub, then: sudo update-grub", arg),
-		fmt.Sprintf("RHEL: sudo grubby --update-kernel=ALL --args='%s'", arg),
+		fmt.Sprintf("Debian, Ubuntu: add '%s' to GRUB_CMDLINE_LINUX in /etc/default/grub, then: sudo update-grub", option),
+		fmt.Sprintf("RHEL: sudo grubby --update-kernel=ALL --args='%s'", option),
 		"It takes effect with the next boot",
 	}
 }

@@ -12,7 +12,7 @@ var kernelDMABuf = Check{
 	ID: "kernel-dmabuf", Title: "the kernel was built with what DMA-BUF needs", Area: AreaDriver, Severity: SeverityError, Rung: RungWay,
 	DependsOn: []string{"gpu-present", "rdma-device-present"},
 	Why:       "GPU memory reaches the NIC as a dma-buf only in a kernel that has the framework (CONFIG_DMA_SHARED_BUFFER), for mlx5 on-demand paging besides, and for AMD GPUs P2PDMA. NVIDIA's driver needs no P2PDMA.",
-	Fix:       []string{"Use a kernel of the distribution that has the options, or nvidia-peermem with DOCA-OFED"},
+	Fix:       []string{"See which options it has: grep -E 'CONFIG_(PCI_P2PDMA|DMABUF_MOVE_NOTIFY|INFINIBAND_USER_MEM)=' /boot/config-$(uname -r)", "No command adds one to a kernel: boot one of the distribution that has them, or use nvidia-peermem with DOCA-OFED"},
 	Refs: []string{
 		"https://docs.kernel.org/driver-api/dma-buf.html",
 		"https://github.com/torvalds/linux/blob/master/drivers/infiniband/hw/mlx5/mr.c",

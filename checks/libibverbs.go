@@ -13,7 +13,7 @@ var libibverbs = Check{
 	ID: "libibverbs", Title: "libibverbs and its drivers are installed once and new enough", Area: AreaRDMA, Severity: SeverityWarning,
 	DependsOn: []string{"rdma-device-present"},
 	Why:       "NCCL, UCX, MPI and NVSHMEM load libibverbs.so.1 and through it a driver for the NIC. Without either they find no device and fall back to TCP without a word; before rdma-core 34 it has no DMA-BUF; and with two copies the loader may take the wrong one.",
-	Fix:       []string{"Install rdma-core with its drivers, once"},
+	Fix:       []string{"Debian, Ubuntu: sudo apt install rdma-core ibverbs-providers", "RHEL: sudo dnf install rdma-core libibverbs", "Remove what was installed besides; see what is there: ldconfig -p | grep libibverbs"},
 	Refs: []string{
 		"https://github.com/linux-rdma/rdma-core",
 		"https://github.com/NVIDIA/nccl/issues/778",

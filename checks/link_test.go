@@ -112,6 +112,7 @@ func TestNICPending(t *testing.T) {
 	runCases(t, "nic-pending", []verdictCase{
 		{"none", nil, "mlx5_0/1", Pass, "nothing waits", ""},
 		{"firmware", stored("28.45.1200"), "mlx5_0/1", Warn, "fw.version 28.45.1200 (running: 28.43.2566)", "mlxfwreset -d 0000:04:00.0 reset"},
+		{"firmware of Broadcom's", all2(stored("28.45.1200"), func(m *topo.Machine) { nic(m).Driver.V = "bnxt_en" }), "mlx5_0/1", Warn, "", "sudo devlink dev reload pci/0000:04:00.0 action fw_activate"},
 		{"a setting", set(func(l *qos.Port) {
 			l.NVConfig.Settings = known([]qos.NVSetting{{Name: "ATS_ENABLED", Default: "False(0)", Current: "False(0)", NextBoot: "True(1)"}, {Name: "LINK_TYPE_P1", Current: "ETH(2)", NextBoot: "ETH(2)"}})
 		}), "mlx5_0/1", Warn, "ATS_ENABLED=True(1) (now: False(0))", ""},

@@ -3,7 +3,7 @@ package checks
 var lockdown = Check{
 	ID: "lockdown", Title: "the kernel is not locked down", Area: AreaHost, Severity: SeverityInfo,
 	Why: "A kernel that is locked down, as with Secure Boot on most distributions, refuses unsigned modules and writes to PCI configuration space from user space: setpci (switching ACS off) and mlxconfig cannot do their work.",
-	Fix: []string{"Use kernel parameters and firmware settings in place of setpci"},
+	Fix: []string{"No command lifts it while the kernel runs: use kernel parameters and firmware settings in place of setpci, or switch Secure Boot off"},
 	Refs: []string{
 		"https://man7.org/linux/man-pages/man7/kernel_lockdown.7.html",
 	},

@@ -10,7 +10,7 @@ import (
 var memlock = Check{
 	ID: "memlock", Title: "processes may lock enough memory", Area: AreaHost, Severity: SeverityWarning,
 	Why: "Registering memory locks it. With the usual default of 8 MiB ibv_reg_mr and queue creation answer ENOMEM (\"Cannot allocate memory\") although memory is free.",
-	Fix: []string{"Raise the memlock limit to unlimited where the jobs are started"},
+	Fix: []string{"Log-ins: printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee /etc/security/limits.d/90-rdma.conf", "Services: LimitMEMLOCK=infinity in the unit, with: sudo systemctl edit SERVICE", "Containers: docker run --ulimit memlock=-1:-1"},
 	Refs: []string{
 		"https://man7.org/linux/man-pages/man2/getrlimit.2.html",
 		"https://github.com/NVIDIA/nccl-tests/issues/206",

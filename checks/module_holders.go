@@ -10,7 +10,7 @@ import (
 var moduleHolders = Check{
 	ID: "module-holders", Title: "nothing stands in the way of reloading the drivers", Area: AreaDriver, Severity: SeverityInfo,
 	Why: "A module that others hold cannot be unloaded: an update of the GPU driver ends with \"driver is in use\", one of DOCA-OFED with \"module is in use\", and the old driver stays in force.",
-	Fix: []string{"Unload the holders first, or reboot"},
+	Fix: []string{"See who holds what: lsmod | grep -E '^(nvidia|ib_core|ib_uverbs) '", "Unload the holders first, or reboot: sudo modprobe -r MODULE"},
 	Refs: []string{
 		"https://github.com/NVIDIA/gpu-driver-container/issues/869",
 		"https://github.com/openshift/openshift-docs/issues/91003",

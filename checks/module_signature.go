@@ -8,10 +8,16 @@ import (
 	"github.com/gdrcheck/gdrcheck/internal/host"
 )
 
+// enrolKey makes the key of DKMS one that the kernel knows.
+var enrolKey = []string{
+	"Enrol the key that DKMS signs with, then reboot and confirm it at the console: sudo mokutil --import /var/lib/dkms/mok.pub (Ubuntu: /var/lib/shim-signed/mok/MOK.der)",
+	"Or turn Secure Boot off in the firmware's setup",
+}
+
 var moduleSignature = Check{
 	ID: "module-signature", Title: "Secure Boot admits the modules", Area: AreaDriver, Severity: SeverityError, Rung: RungWay,
 	Why: "With Secure Boot the kernel loads only modules that are signed with a key it knows. Those that DKMS built on this machine are unsigned, or signed with a key that must be enrolled by hand (\"Key was rejected by service\").",
-	Fix: []string{"Enrol the key that DKMS signs with, or turn Secure Boot off"},
+	Fix: enrolKey,
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/module-signing.html",
 		"https://wiki.debian.org/SecureBoot",
@@ -37,10 +43,6 @@ func evalSignature(c *Case) {
 	if m := c.Machine.Host.Modules; m.State != fact.Known {
 		Need(c, "loaded modules", m)
 	}
-	enrol := []string{
-		"Enrol the key that DKMS signs with, then reboot and confirm it at the console: sudo mokutil --import /var/lib/dkms/mok.pub (Ubuntu: /var/lib/shim-signed/mok/MOK.der)",
-		"Or turn Secure Boot off in the firmware's setup",
-	}
 	var unsigned, refused []string
 	for _, name := range signedModules {
 		if c.module(name).State == fact.Known {
@@ -65,20 +67,20 @@ func evalSignature(c *Case) {
 	case len(unsigned) > 0 && !gpu:
 		c.Fail("Secure Boot is on, and the GPU driver's modules are not signed (%s): the kernel refuses them", strings.Join(unsigned, ", "))
 		c.Fix("Sign them: sudo dkms status, then sudo dkms build and install anew with a signing key set up (Ubuntu: sudo update-secureboot-policy --new-key)")
-		c.Fix(enrol...)
+		c.Fix(enrolKey...)
 	case len(unsigned) > 0:
 		c.Warn("Secure Boot is on, and modules are not signed: %s cannot be loaded", strings.Join(unsigned, ", "))
 		c.Fix("Build anew with the key that the GPU driver is signed with: sudo dkms status")
-		c.Fix(enrol...)
+		c.Fix(enrolKey...)
 	case len(refused) > 0 && len(c.logOf("", host.LogUnsigned)) > 0:
 		e := c.logOf("", host.LogUnsigned)[0]
 		c.Row("kernel log, "+sinceBoot(e), e.Text, c.Machine.Host.KernelLog.Source)
 		c.Fail("Secure Boot is on, the GPU driver is not loaded, and the kernel has refused a module for its signature")
-		c.Fix(enrol...)
+		c.Fix(enrolKey...)
 	case len(refused) > 0:
 		c.Warn("Secure Boot is on and the GPU driver is not loaded though its module is there: its key may not be enrolled")
 		c.Unsure("sudo modprobe nvidia says \"Key was rejected by service\" if it is so")
-		c.Fix(enrol...)
+		c.Fix(enrolKey...)
 	default:
 		for _, f := range c.Machine.Host.ModuleFiles {
 			if c.module(f.Name).State == fact.Known || !slices.Contains(signedModules, f.Name) {

@@ -9,7 +9,7 @@ var nicAffinity = Check{
 	ID: "nic-affinity", Title: "there is a NIC nearest to each GPU that no other needs", Area: AreaPCIe, Severity: SeverityInfo,
 	DependsOn: []string{"gpu-present", "rdma-device-present"},
 	Why:       "A NIC that several GPUs have nearest is shared by them; one that no GPU has nearest stays idle unless a job asks for it.",
-	Fix:       []string{"See gdrcheck topo for the pairs, and give jobs their NICs accordingly"},
+	Fix:       []string{"See the pairs, and give jobs their NICs accordingly: gdrcheck topo"},
 	Refs: []string{
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 	},

@@ -17,7 +17,7 @@ var nicConsistency = Check{
 	ID: "nic-consistency", Title: "all NICs of one model and role are set alike", Area: AreaRDMA, Severity: SeverityError,
 	DependsOn: []string{"rdma-device-present"}, UnknownIs: SeverityWarning,
 	Why:      "A collective runs at the pace of its slowest NIC. One of eight with other flow control, marks or congestion control loses packets or is paused under load, and nothing on the node says which it was.",
-	Fix:      []string{"Set the odd NIC as its siblings are"},
+	Fix:      []string{"See what is odd, and the command that sets it as on the siblings: gdrcheck check --only nic-consistency"},
 	Refs:     []string{refRoCEGuide, "https://github.com/Mellanox/nic-configuration-operator"},
 	Subjects: EachRDMA,
 	Eval:     evalConsistency,

@@ -5,7 +5,7 @@ import "github.com/gdrcheck/gdrcheck/rdma"
 var nicFirmware = Check{
 	ID: "nic-firmware", Title: "equal NICs run equal firmware", Area: AreaRDMA, Severity: SeverityWarning,
 	Why: "NICs of one board with different firmware differ in defaults and in mended faults; one odd card in a job shows as errors that nobody can place (error 12, vendor 249) or as one slow rank.",
-	Fix: []string{"Bring all NICs of the board to one firmware"},
+	Fix: append([]string{"Bring all NICs of the board to one firmware, in a maintenance window"}, firmwareFixes()...),
 	Refs: []string{
 		"https://github.com/NVIDIA/nccl/issues/1353",
 		"https://docs.nvidia.com/networking/display/mftv4290/mlxfwmanager+%E2%80%93+firmware+update+and+query+tool",
@@ -35,7 +35,6 @@ var nicFirmware = Check{
 		}
 		c.Want("%s, as %s has", newest, of)
 		c.Warn("firmware %s, while %s of the same board runs %s", mine, of, newest)
-		c.Fix("Update it: sudo mlxfwmanager -d "+c.firmwareName()+" --online -u (DOCA-OFED; other makers have their own tool), then reboot or sudo mlxfwreset -d "+c.firmwareName()+" reset",
-			"If it was updated already, it waits for that reset: sudo flint -d "+c.firmwareName()+" q shows \"FW Version\" and \"FW Version(Running)\"")
+		c.Fix(c.updateFirmware("Update it")...)
 	},
 }

@@ -42,7 +42,7 @@ func (f firmwareFault) covers(driver, version string) bool {
 var nicFirmwareFault = Check{
 	ID: "nic-firmware-fault", Title: "the NIC's firmware has no fault that is known here", Area: AreaRDMA, Severity: SeverityWarning,
 	Why:  "Firmware has faults that look like those of cables, switches or drivers, and only an update mends them. gdrcheck knows a few that somebody documented; that it knows none says little.",
-	Fix:  []string{"Update the NIC's firmware in a maintenance window"},
+	Fix:  append([]string{"Update the NIC's firmware in a maintenance window"}, firmwareFixes()...),
 	Refs: []string{"https://docs.nvidia.com/networking/display/mftv4310/mlxfwmanager", "https://github.com/ROCm/mori/pull/471"},
 	Subjects: func(n *Node) []Subject {
 		return slices.DeleteFunc(EachRDMA(n), func(s Subject) bool { return s.NIC.Software })
@@ -70,8 +70,8 @@ var nicFirmwareFault = Check{
 				return
 			}
 			c.Warn("%s has a known fault: %s", version, f.Fault)
-			c.Fix(fmt.Sprintf("Update it to %s or newer: sudo mlxfwmanager -d %s --online -u (DOCA-OFED; other makers have their own tool)", f.Mended, c.firmwareName()),
-				"What is known of it: "+f.Source)
+			c.Fix(c.updateFirmware("Update it to " + f.Mended + " or newer")...)
+			c.Fix("What is known of it: " + f.Source)
 			return
 		}
 		c.Pass("%s: no fault known here", version)

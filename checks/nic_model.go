@@ -6,7 +6,7 @@ var nicModel = Check{
 	ID: "nic-model", Title: "the NIC can do GPUDirect RDMA", Area: AreaRDMA, Severity: SeverityError, Rung: RungWay,
 	DependsOn: []string{"rdma-device-present"},
 	Why:       "Only NICs whose driver registers GPU memory, by DMA-BUF or a peer memory client, read and write it themselves. Software RDMA copies with the CPU whatever the application asks for.",
-	Fix:       []string{"Use a NIC whose driver registers GPU memory: ConnectX-4 and newer, Broadcom Thor, AWS EFA, AMD Pollara"},
+	Fix:       []string{"See which model it is: lspci -nn | grep -Ei 'ethernet|infiniband'", "No command adds it, the driver has it or not: use a NIC whose driver registers GPU memory: ConnectX-4 and newer, Broadcom Thor, AWS EFA, AMD Pollara"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/",
 		"https://docs.kernel.org/infiniband/index.html",

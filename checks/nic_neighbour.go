@@ -14,7 +14,7 @@ var nicNeighbour = Check{
 	ID: "nic-neighbour", Title: "each NIC is cabled to the switch that it should be", Area: AreaRDMA, Severity: SeverityError,
 	DependsOn: []string{"rdma-device-present"},
 	Why:       "In a rail-optimised network the first NIC of every node hangs on the first switch, and so on. Two cables exchanged, and traffic that should stay within a rail crosses the spine: slower, and only in some jobs. On InfiniBand it is asked with --neighbour only: where an M_Key protects reading, the subnet manager logs each question as a violation.",
-	Fix:       []string{"Plug the cable into the right switch, or write the right neighbour into the policy"},
+	Fix:       []string{"See what each is cabled to: sudo lldpcli show neighbors", "No command moves a cable: plug it into the right switch, or write the right neighbour into the policy"},
 	Refs:      []string{policyRef, "https://lldpd.github.io/usage.html"},
 	Subjects:  EachLeg,
 	Eval: func(c *Case) {

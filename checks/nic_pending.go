@@ -13,7 +13,7 @@ var nicPending = Check{
 	ID: "nic-pending", Title: "no new firmware or setting of the NIC waits for a reset", Area: AreaRDMA, Severity: SeverityWarning,
 	DependsOn:                  []string{"rdma-device-present"},
 	Why:                        "Firmware and non-volatile settings that were written take effect with the NIC's next reset. Until then the node runs the old ones, and it changes by itself with the next reboot.",
-	Fix:                        []string{"Reset the NIC in a maintenance window, or reboot"},
+	Fix:                        []string{"Reboot, or in a maintenance window: sudo devlink dev reload pci/ADDRESS action fw_activate"},
 	Refs:                       []string{"https://docs.kernel.org/networking/devlink/devlink-info.html", "https://docs.kernel.org/networking/devlink/devlink-reload.html"},
 	UnsupportedIsNotApplicable: true,
 	Subjects:                   EachLeg,
@@ -42,7 +42,10 @@ var nicPending = Check{
 		}
 		if waiting != nil {
 			c.Warn("waits for a reset: %s", strings.Join(waiting, ", "))
-			c.Fix(fmt.Sprintf("In a maintenance window: sudo mlxfwreset -d %s reset (DOCA-OFED), sudo devlink dev reload pci/%s action fw_activate, or reboot", c.firmwareName(), c.firmwareName()))
+			c.Fix("Reboot, or in a maintenance window: sudo devlink dev reload pci/" + c.firmwareName() + " action fw_activate")
+			if strings.HasPrefix(c.Subject.NIC.Driver.Or(""), "mlx5_core") {
+				c.Fix("Or with DOCA-OFED's tool: sudo mlxfwreset -d " + c.firmwareName() + " reset")
+			}
 			return
 		}
 		_, shown := mustSee(c, "firmware versions", leg.Devlink.Versions)

@@ -8,7 +8,7 @@ import (
 var nicPower = Check{
 	ID: "nic-power", Title: "the slot gives the NIC enough power", Area: AreaPCIe, Severity: SeverityWarning,
 	Why: "A ConnectX that the slot promises too little power may cap its ports' throughput or keep optical modules off.",
-	Fix: []string{"Move the NIC to a slot with enough power, or see the BIOS for the slot's power limit"},
+	Fix: []string{"See what its driver says: sudo dmesg -T | grep -i 'power on the PCIe slot'", "No command gives a slot power: move the NIC to a slot with enough, or see the BIOS for the slot's power limit"},
 	Refs: []string{
 		"https://docs.kernel.org/networking/device_drivers/ethernet/mellanox/mlx5/index.html",
 		"https://github.com/torvalds/linux/blob/master/drivers/net/ethernet/mellanox/mlx5/core/events.c",

@@ -3,7 +3,7 @@ package checks
 var numaNode = Check{
 	ID: "numa-node", Title: "the kernel knows the NUMA node of GPUs and NICs", Area: AreaPCIe, Severity: SeverityInfo,
 	Why: "Programs bind their threads and buffers to the device's NUMA node. Where the kernel knows none (-1), distances are guessed.",
-	Fix: []string{"Look for NUMA and ACPI SLIT or SRAT settings in the BIOS; in a guest, give the devices' buses a NUMA node (pxb-pcie)"},
+	Fix: []string{"See what the kernel knows: cat /sys/bus/pci/devices/ADDRESS/numa_node", "No command tells the kernel for good: look for NUMA and ACPI SLIT or SRAT settings in the BIOS; in a guest, give the devices' buses a NUMA node (pxb-pcie)"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/abi-testing.html",
 	},

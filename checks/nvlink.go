@@ -10,7 +10,7 @@ import (
 var nvlinkActive = Check{
 	ID: "nvlink", Title: "the GPU has as many NVLinks up as its siblings", Area: AreaGPU, Severity: SeverityWarning,
 	Why: "A GPU that lost an NVLink slows down every collective of the node. Links that no GPU of the kind uses are no fault: bridges connect some of them only.",
-	Fix: []string{"Reset the GPUs; if the link stays down, have the GPU, bridge or baseboard looked at"},
+	Fix: []string{"See which: nvidia-smi nvlink -s", "Drain the node and reset all GPUs: sudo nvidia-smi -r", "If the link stays down, have the GPU, bridge or baseboard looked at"},
 	Refs: []string{
 		"https://docs.nvidia.com/deploy/nvidia-smi/",
 		"https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",

@@ -13,7 +13,7 @@ import (
 var nvregOptions = Check{
 	ID: "nvreg-options", Title: "NVIDIA driver options are in force and harmless", Area: AreaDriver, Severity: SeverityWarning,
 	Why: "Options in modprobe.d count only once the module was loaded anew, from an initramfs that has them too. Names that the driver does not know are ignored without a word, and some values forbid peer access.",
-	Fix: []string{"Rebuild the initramfs and reboot, or remove the option"},
+	Fix: []string{"See what is in force, and what is asked for: cat /proc/driver/nvidia/params; modprobe -c | grep NVreg", "Remove the option, or put it into the initramfs and reboot: sudo update-initramfs -u (RHEL: sudo dracut -f)"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/",
 		"https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/kernel-open/nvidia/nv-reg.h",

@@ -13,7 +13,7 @@ var p2pHostBridge = Check{
 	ID: "p2p-host-bridge", Title: "the kernel lets AMD GPUs and NICs talk through the root complex", Area: AreaDriver, Severity: SeverityError, Rung: RungWay,
 	DependsOn: []string{"kernel-dmabuf"},
 	Why:       "amdgpu exports a dma-buf only to devices that the kernel's P2PDMA knows to reach it: below one switch, or through a root complex on its list (AMD Zen, some of Intel's). NVIDIA's driver does not ask that list.",
-	Fix:       []string{"Put GPU and NIC below one PCIe switch, or use amdgpu's peer memory client"},
+	Fix:       []string{"See what stands below one switch: gdrcheck topo -o tree", "No command moves a card: put GPU and NIC below one PCIe switch, or use amdgpu's peer memory client"},
 	Refs: []string{
 		"https://github.com/torvalds/linux/blob/master/drivers/pci/p2pdma.c",
 		"https://docs.kernel.org/driver-api/pci/p2pdma.html",

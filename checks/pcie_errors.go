@@ -12,7 +12,7 @@ import (
 var pcieErrors = Check{
 	ID: "pcie-errors", Title: "no PCIe errors on GPUs, NICs and the ports above them", Area: AreaPCIe, Severity: SeverityWarning, Rung: RungLink,
 	Why: "Each corrected error is a packet sent again; uncorrected ones end transfers or take the device off the bus. A link that runs and errs is often worse than one that is down.",
-	Fix: []string{"Reseat the card and its riser or cable, update firmware, then watch whether the counters rise"},
+	Fix: []string{"See whether they rise under load: grep -H . /sys/bus/pci/devices/ADDRESS/aer_dev_*", "No command mends a link: reseat the card and its riser or cable, update firmware"},
 	Refs: []string{
 		"https://docs.kernel.org/PCI/pcieaer-howto.html",
 		"https://docs.kernel.org/admin-guide/abi-testing.html",

@@ -69,7 +69,7 @@ func needLink(c *Case) (now pci.Link, best linkBest, ok bool) {
 var pcieLinkWidth = Check{
 	ID: "pcie-link-width", Title: "GPUs and NICs have all their PCIe lanes", Area: AreaPCIe, Severity: SeverityError, Rung: RungLink,
 	Why: "Each missing half of the lanes halves what the device can move. Lanes do not come and go with load: a narrow link is a seating, riser, cable or bifurcation fault.",
-	Fix: []string{"Power off, reseat the card and its riser or cable; swap slots to tell the card from the slot"},
+	Fix: []string{"See what the link has, and what both ends can: sudo lspci -vv -s ADDRESS | grep -E 'LnkCap:|LnkSta:'", "No command gives lanes back: power off, reseat the card and its riser or cable; swap slots to tell the card from the slot"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/abi-testing.html",
 	},
@@ -125,7 +125,7 @@ var pcieLinkSpeed = Check{
 	ID: "pcie-link-speed", Title: "GPUs and NICs run at full PCIe speed", Area: AreaPCIe, Severity: SeverityWarning, Rung: RungLink,
 	DependsOn: []string{"pcie-link-width"},
 	Why:       "A link one generation down carries half. GPUs lower their link's speed while idle to save power, and that is no fault; a NIC or a bridge does not.",
-	Fix:       []string{"Retrain the link: reboot, or reseat the card; check that the BIOS does not limit the slot's PCIe generation"},
+	Fix:       []string{"See whether the link trains badly: sudo lspci -vv -s ADDRESS | grep -E 'LnkSta|LnkCtl2'", "Reboot, which trains it anew, or reseat the card; check that the BIOS does not limit the slot's PCIe generation"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/abi-testing.html",
 		"https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",

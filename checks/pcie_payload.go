@@ -12,7 +12,7 @@ var pciePayload = Check{
 	ID: "pcie-payload", Title: "no device sends larger PCIe packets than the path to its peer takes", Area: AreaPCIe,
 	Severity: SeverityError, Rung: RungPath,
 	Why: "Behind a switch, a NIC's write reaches the GPU as it was sent. A port or device whose Max_Payload_Size is smaller drops it as malformed, which is a fatal error. A payload size of 128 bytes costs a tenth of the bandwidth.",
-	Fix: []string{"Boot with pci=pcie_bus_safe, which gives every device of a tree the largest size that all of them take"},
+	Fix: append([]string{"Boot with pci=pcie_bus_safe, which gives every device of a tree the largest size that all of them take"}, bootWith("pci=pcie_bus_safe")...),
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/kernel-parameters.html",
 		"https://docs.kernel.org/driver-api/pci/p2pdma.html",
@@ -78,10 +78,9 @@ func evalPayload(c *Case) {
 func fixPayload(c *Case) {
 	if line, _ := See(c, "kernel command line", c.Machine.Host.CommandLine); strings.Contains(line, "pcie_bus_perf") {
 		c.Fix("Replace pci=pcie_bus_perf by pci=pcie_bus_safe on the kernel command line: it lets sizes differ, and forbids peer-to-peer")
-	} else {
-		c.Fix("Add 'pci=pcie_bus_safe' to GRUB_CMDLINE_LINUX in /etc/default/grub, or set the Max Payload Size in the BIOS to Auto")
 	}
-	c.Fix("Then: sudo update-grub (RHEL: sudo grub2-mkconfig -o /boot/grub2/grub.cfg), and reboot",
+	c.Fix(bootWith("pci=pcie_bus_safe")...)
+	c.Fix("Or set the Max Payload Size in the BIOS to Auto",
 		fmt.Sprintf("See: sudo lspci -vv -s %s | grep MaxPayload", c.Subject.GPU.Addr))
 }
 

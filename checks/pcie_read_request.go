@@ -9,7 +9,7 @@ import (
 var pcieReadRequest = Check{
 	ID: "pcie-read-request", Title: "NICs read in large PCIe requests", Area: AreaPCIe, Severity: SeverityWarning, Rung: RungLink,
 	Why: "A NIC that sends from GPU memory reads it over PCIe. Small read requests keep fewer bytes in flight, so that fast ports do not reach their rate.",
-	Fix: []string{"Set Max_Read_Request_Size of the NIC to 4096 bytes"},
+	Fix: []string{"Set Max_Read_Request_Size of the NIC to 4096 bytes, until the next boot: sudo setpci -s ADDRESS CAP_EXP+8.w=5000:7000", "For good: in the BIOS, or repeat the command in a boot script"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/kernel-parameters.html",
 		"https://github.com/Mellanox/nic-configuration-operator",

@@ -8,7 +8,7 @@ import (
 var peermemContexts = Check{
 	ID: "peermem-contexts", Title: "nvidia-peermem does not fill the kernel log", Area: AreaDriver, Severity: SeverityInfo,
 	Why: "nvidia-peermem of drivers before R560 writes \"detected invalid context, skipping further processing\" for each buffer that a program freed before its registration. It is harmless (bug 4272659), but hides other messages.",
-	Fix: []string{"Ignore it, or use GPU driver R560 or newer"},
+	Fix: []string{"No command is needed, the message does no harm: GPU driver R560 or newer does not write it"},
 	Refs: []string{
 		"https://github.com/Mellanox/nv_peer_memory/issues/120",
 	},

@@ -5,7 +5,7 @@ import "github.com/gdrcheck/gdrcheck/internal/fact"
 var peermemLegacy = Check{
 	ID: "peermem-legacy", Title: "the old nv_peer_mem module does no harm", Area: AreaDriver, Severity: SeverityError, Rung: RungWay,
 	Why: "nv_peer_mem is the forerunner of nvidia-peermem, which comes with the GPU driver since R470. Both register for the same memory and conflict, and versions before 1.2 deadlock in registration on MLNX_OFED 5.1 and newer.",
-	Fix: []string{"Remove nv_peer_mem and load nvidia-peermem"},
+	Fix: []string{"sudo rmmod nv_peer_mem && sudo modprobe nvidia-peermem"},
 	Refs: []string{
 		"https://github.com/Mellanox/nv_peer_memory/issues/92",
 		"https://download.nvidia.com/XFree86/Linux-x86_64/525.60.11/README/nvidia-peermem.html",

@@ -13,7 +13,7 @@ var peermemLoad = Check{
 	ID: "peermem-load", Title: "nvidia-peermem is loaded, or nothing keeps it from loading", Area: AreaDriver, Severity: SeverityError, Rung: RungWay,
 	DependsOn: []string{"gpu-present", "rdma-device-present"},
 	Why:       "nvidia-peermem registers with an interface that only a vendor's RDMA core (MLNX_OFED, DOCA-OFED) has, and it must have been built against that very core. Otherwise modprobe answers \"Invalid argument\", \"Unknown symbol\" or \"disagrees about version of symbol\".",
-	Fix:       []string{"Reinstall the GPU driver's kernel modules after DOCA-OFED, or use DMA-BUF"},
+	Fix:       []string{"See what the kernel says: sudo modprobe nvidia-peermem; sudo dmesg -T | tail", "Build the GPU driver's kernel modules anew after DOCA-OFED: sudo dkms build nvidia/VERSION --force && sudo dkms install nvidia/VERSION --force", "Or use DMA-BUF"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/#using-nvidia-peermem",
 		"https://github.com/NVIDIA/gpu-operator/issues/2868",

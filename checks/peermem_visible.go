@@ -10,7 +10,7 @@ import (
 var peermemVisible = Check{
 	ID: "peermem-visible", Title: "libraries can see the peer memory client", Area: AreaDriver, Severity: SeverityWarning,
 	Why: "Older NCCL, RCCL and UCX releases look for the client only at /sys/kernel/mm/memory_peers, which newer RDMA cores on kernels 6.4 and newer no longer have. They then say \"GDR disabled\" though nvidia-peermem works.",
-	Fix: []string{"Use NCCL 2.14 or newer, which also looks at /sys/module/nvidia_peermem, or DMA-BUF"},
+	Fix: []string{"Load it anew: sudo rmmod nvidia_peermem && sudo modprobe nvidia-peermem", "Or use NCCL 2.14 or newer, which also looks at /sys/module/nvidia_peermem, or DMA-BUF"},
 	Refs: []string{
 		"https://github.com/ROCm/rccl/issues/1328",
 		"https://github.com/NVIDIA/nccl/issues/1939",

@@ -12,7 +12,7 @@ var perfData = Check{
 	Why:       "What ends a test, ends a job; and data that arrives wrong without any error is the worst that RDMA can do: a job computes on it.",
 	Fix: []string{
 		"Take the node out of service, and measure each end against a third to see which one is at fault",
-		"Update firmware and driver of the NIC; look at its error counters and at PCIe errors (dmesg, AER)",
+		"Look at PCIe errors and at the NIC's error counters, and update its firmware and driver: sudo gdrcheck check --only pcie,rdma",
 		"Turn ACS redirection, IOMMU translation and relaxed ordering off, one by one, and measure again",
 	},
 	Refs:     []string{"https://docs.kernel.org/PCI/pcieaer-howto.html"},

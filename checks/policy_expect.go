@@ -118,7 +118,7 @@ var policyNICRate = Check{
 	ID: "policy-nic-rate", Title: "each RDMA port runs at the expected rate", Area: AreaPolicy, Severity: SeverityError,
 	DependsOn: []string{"rdma-device-present", "rdma-port-state"},
 	Why:       "A port below the rate that the fabric was built for slows every collective down to itself, and where all ports are alike no sibling shows it.",
-	Fix:       []string{"Compare cable, transceiver and switch port with those of a port at full rate"},
+	Fix:       []string{"Compare cable, transceiver and switch port with those of a port at full rate: ethtool INTERFACE; sudo mlxlink -d ADDRESS -m"},
 	Refs:      []string{policyRef},
 	Subjects:  eachExpected(EachPort, func(e NICExpect) bool { return e.RateGbps != 0 }),
 	Eval: func(c *Case) {
@@ -154,7 +154,7 @@ var policyNICFirmware = Check{
 	ID: "policy-nic-firmware", Title: "each RDMA NIC runs the expected firmware", Area: AreaPolicy, Severity: SeverityError,
 	DependsOn: []string{"rdma-device-present"},
 	Why:       "NICs with different firmware behave differently under the same settings, and errors follow the node rather than the job.",
-	Fix:       []string{"See which firmware there is for this card, then update it in a maintenance window: sudo mlxfwmanager --query"},
+	Fix:       append([]string{"Bring the NIC to the expected firmware, in a maintenance window"}, firmwareFixes()...),
 	Refs:      []string{policyRef, "https://docs.nvidia.com/networking/display/mftv4310/mlxfwmanager"},
 	Subjects:  eachExpected(EachRDMA, func(e NICExpect) bool { return e.Firmware != "" }),
 	Eval: func(c *Case) {
@@ -173,6 +173,7 @@ var policyNICFirmware = Check{
 			c.Pass("%s", fw)
 		default:
 			c.Fail("%s, expected %s", fw, e.Firmware)
+			c.Fix(c.updateFirmware("In a maintenance window, bring it to " + e.Firmware)...)
 		}
 	},
 }

@@ -9,7 +9,7 @@ import (
 var rdmaCharDevice = Check{
 	ID: "rdma-char-device", Title: "programs can open the RDMA device", Area: AreaRDMA, Severity: SeverityError, Rung: RungPort,
 	Why: "libibverbs opens /dev/infiniband/uverbsN. Where the node is missing, as in a container started without it, or not writable, applications say \"no device found\" and fall back to TCP.",
-	Fix: []string{"Load ib_uverbs; in a container, start it with --device=/dev/infiniband"},
+	Fix: []string{"sudo modprobe ib_uverbs", "In a container: start it with --device=/dev/infiniband"},
 	Refs: []string{
 		"https://docs.kernel.org/infiniband/user_verbs.html",
 		"https://github.com/NVIDIA/nccl/issues/451",

@@ -11,7 +11,7 @@ var rdmaLAG = Check{
 	ID: "rdma-lag", Title: "a bond below RDMA is one that the NIC can offload", Area: AreaRDMA, Severity: SeverityWarning, Rung: RungPort,
 	DependsOn: []string{"rdma-port-state"},
 	Why:       "RoCE over a bond works when the NIC itself bundles its ports, which it does in the modes active-backup, balance-xor and 802.3ad, and for ports of one card alone. One queue pair uses one port: a job needs two or more for the speed of both.",
-	Fix:       []string{"Use a bond of mode 802.3ad over ports of one card"},
+	Fix:       []string{"Use a bond over ports of one card, with LACP on the switch: sudo ip link set BOND type bond mode 802.3ad"},
 	Refs: []string{
 		"https://docs.nvidia.com/networking/display/mlnxofedv24100700/roce+lag",
 		"https://github.com/NVIDIA/nccl/issues/1015",

@@ -14,7 +14,7 @@ var rdmaLinkErrors = Check{
 	ID: "rdma-link-errors", Title: "the link has had no errors and was never lost", Area: AreaRDMA, Severity: SeverityInfo, Rung: RungPort,
 	DependsOn: []string{"rdma-port-state"},
 	Why:       "A bad cable or transceiver shows as symbol errors and as a link that goes down and up, and in jobs as sporadic timeouts (error 12). The counters run since the driver was loaded: what counts is whether they grow.",
-	Fix:       []string{"Look again after a job; where they grow, reseat or swap the cable"},
+	Fix:       []string{"See whether they grow during a job: gdrcheck rdma counters --watch 1s", "Where they do, reseat or swap the cable"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/abi-stable.html",
 		"https://github.com/NVIDIA/nccl/issues/905",

@@ -10,7 +10,7 @@ var rdmaLinkFlaps = Check{
 	ID: "rdma-link-flaps", Title: "the link does not go down again and again", Area: AreaRDMA, Severity: SeverityWarning,
 	DependsOn:                  []string{"rdma-device-present"},
 	Why:                        "Each time a link goes down, all connections over it break (error 12) unless it is back within their timeout; jobs end for it, and nobody sees it afterwards, since the port is up.",
-	Fix:                        []string{"Reseat or change cable and transceiver, then look at the other end"},
+	Fix:                        []string{"See what the module says: sudo ethtool -m INTERFACE", "No command mends a cable: reseat or change it and its transceiver, then look at the other end"},
 	Refs:                       []string{"https://docs.kernel.org/networking/ethtool-netlink.html", "https://github.com/NVIDIA/nccl/issues/905"},
 	UnsupportedIsNotApplicable: true,
 	Subjects:                   EachLeg,

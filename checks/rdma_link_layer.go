@@ -12,7 +12,7 @@ var rdmaLinkLayer = Check{
 	ID: "rdma-link-layer", Title: "the NICs for GPUs are all InfiniBand or all Ethernet", Area: AreaRDMA, Severity: SeverityWarning, Rung: RungPort,
 	DependsOn: []string{"rdma-device-present"},
 	Why:       "A job takes all RDMA devices that it finds. InfiniBand and RoCE ports cannot be connected to each other: ibv_modify_qp answers EINVAL, or a part of the NICs idles. A ConnectX VPI card is either by its firmware's setting.",
-	Fix:       []string{"Set the cards to one link layer, or name the NICs to the program"},
+	Fix:       []string{"Set the cards to one link layer, 1 for InfiniBand and 2 for Ethernet, then power-cycle: sudo mlxconfig -d ADDRESS set LINK_TYPE_P1=1", "Or name the NICs to the program: NCCL_IB_HCA==DEVICE,DEVICE"},
 	Refs: []string{
 		"https://github.com/NVIDIA/nccl/issues/302",
 		"https://docs.nvidia.com/networking/display/mftv4290/using+mlxconfig",

@@ -11,7 +11,7 @@ var rdmaModule = Check{
 	ID: "rdma-module", Title: "the port's module is ready and within its limits", Area: AreaRDMA, Severity: SeverityWarning,
 	DependsOn:                  []string{"rdma-device-present"},
 	Why:                        "A module that is too hot, gets too little light or power, or stays in low power mode shows as bit errors, a lower rate or a link that flaps, and the module itself says which. It is asked with --module only: reading clears the alarms that it has latched, for whoever watches them.",
-	Fix:                        []string{"See to the module's cooling, clean or change it or the fibre"},
+	Fix:                        []string{"See all that it says: sudo ethtool -m INTERFACE", "In low power mode: sudo ethtool --set-module INTERFACE power-mode-policy high", "No command cools or cleans it: see to its cooling, clean or change it or the fibre"},
 	Refs:                       []string{"https://docs.kernel.org/networking/ethtool-netlink.html", "https://man7.org/linux/man-pages/man8/ethtool.8.html"},
 	UnsupportedIsNotApplicable: true,
 	Subjects:                   EachLeg,

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -170,6 +171,42 @@ func TestNICFirmware(t *testing.T) {
 	})
 }
 
+// Each maker's NIC is updated by its maker's tool and by no other's. The commands
+// are as the makers' documents have them; firmwareTools names those.
+func TestFirmwareTools(t *testing.T) {
+	check, _ := Lookup("nic-firmware")
+	all := []string{"mlxfwmanager", "mlxfwreset", "flint", "niccli", "nicctl", "nvmupdate64e", "ethtool -f", "devlink"}
+	for driver, tt := range map[string]struct {
+		want  []string // lines
+		tools []string // of all
+	}{
+		"mlx5_core":    {[]string{"mlxfwmanager of DOCA-OFED: sudo mlxfwmanager -d 0000:07:00.0 --online -u", "sudo mlxfwreset -d 0000:07:00.0 reset"}, []string{"mlxfwmanager", "mlxfwreset", "flint"}},
+		"mlx5_core.sf": {[]string{"sudo mlxfwmanager -d 0000:07:00.0 --online -u"}, []string{"mlxfwmanager", "mlxfwreset", "flint"}},
+		"bnxt_en":      {[]string{"sudo niccli --list", "sudo niccli --dev N install FILE.pkg", "sudo devlink dev flash pci/0000:07:00.0 file FILE.pkg"}, []string{"niccli", "devlink"}},
+		"ionic":        {[]string{"sudo nicctl show card", "sudo nicctl update firmware -i ainic_fw_salina.tar -c UUID", "sudo nicctl reset card -c UUID"}, []string{"nicctl"}},
+		"ice":          {[]string{"sudo ./nvmupdate64e"}, []string{"nvmupdate64e"}},
+		"cxgb4":        {[]string{"sudo ethtool -f ens2 FILE.bin"}, []string{"ethtool -f"}},
+		"hns3":         {[]string{"of the driver hns3 no command is known here", "sudo devlink dev info pci/0000:07:00.0"}, []string{"devlink"}},
+	} {
+		m := goodNode()
+		secondNIC(func(d *rdma.Device) { d.Firmware.V, d.Driver.V, d.Ports[0].NetDev.V = "28.39.1002", driver, "ens2" })(m)
+		fix := strings.Join(findingOf(t, m, check, "mlx5_1").Fix, "\n")
+		for _, line := range tt.want {
+			if !strings.Contains(fix+"\n", line+"\n") {
+				t.Errorf("%s: %q lacks %q", driver, fix, line)
+			}
+		}
+		for _, tool := range all {
+			if strings.Contains(fix, tool) != slices.Contains(tt.tools, tool) {
+				t.Errorf("%s: %s in %q", driver, tool, fix)
+			}
+		}
+		if strings.ContainsAny(fix, "{}") {
+			t.Errorf("%s: %q", driver, fix)
+		}
+	}
+}
+
 func TestRDMALAG(t *testing.T) {
 	bond := func(mode string, addrs ...string) func(*topo.Machine) {
 		return func(m *topo.Machine) {
@@ -239,7 +276,7 @@ func TestNICFirmwareFault(t *testing.T) {
 	}
 	runCases(t, "nic-firmware-fault", []verdictCase{
 		{"none known", nil, "mlx5_0", Pass, "28.43.2566: no fault known", ""},
-		{"the last with it", runs("mlx5_core", "22.31.2006"), "mlx5_0", Warn, "has a known fault: firmware can use memory", "Update it to 22.40.1000 or newer: sudo mlxfwmanager -d 0000:04:00.0"},
+		{"the last with it", runs("mlx5_core", "22.31.2006"), "mlx5_0", Warn, "has a known fault: firmware can use memory", "Update it to 22.40.1000 or newer with mlxfwmanager of DOCA-OFED: sudo mlxfwmanager -d 0000:04:00.0 --online -u"},
 		{"older", runs("mlx5_core", "22.28.1002"), "mlx5_0", Warn, "", ""},
 		{"mended", runs("mlx5_core", "22.40.1000"), "mlx5_0", Pass, "", ""},
 		{"another generation", runs("mlx5_core", "20.31.2006"), "mlx5_0", Pass, "", ""},

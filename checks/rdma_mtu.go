@@ -10,7 +10,7 @@ var rdmaMTU = Check{
 	ID: "rdma-mtu", Title: "the RDMA port's MTU is that of its siblings and of its interface", Area: AreaRDMA, Severity: SeverityWarning, Rung: RungPort,
 	DependsOn: []string{"rdma-port-state"},
 	Why:       "RoCE takes the largest RDMA MTU that fits into the interface's: 4096 needs 4200 there, 1500 gives 1024. Where two ends differ, connections hang or end with a length error (LOC_LEN_ERR); small packets cost bandwidth.",
-	Fix:       []string{"Give every compute NIC, and the switches, an MTU of 4200 or more"},
+	Fix:       []string{"Give every compute NIC, and the switches, an MTU of 4200 or more: sudo ip link set INTERFACE mtu 9000"},
 	Refs: []string{
 		"https://github.com/torvalds/linux/blob/master/include/rdma/ib_addr.h",
 		"https://github.com/NVIDIA/nccl/issues/2135",

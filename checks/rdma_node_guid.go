@@ -10,7 +10,7 @@ import (
 var rdmaNodeGUID = Check{
 	ID: "rdma-node-guid", Title: "the RDMA device has a node GUID", Area: AreaRDMA, Severity: SeverityError, Rung: RungPort,
 	Why: "A virtual function gets its GUID from the host. Where nobody set one, it is zero: rdma_cm crashes or finds no device, and a subnet manager keeps its port down.",
-	Fix: []string{"Set the VF's GUIDs on the host and bind it anew"},
+	Fix: []string{"On the host, the GUID being yours to choose: sudo ip link set PF vf N node_guid GUID && sudo ip link set PF vf N port_guid GUID", "Then bind the VF anew: echo ADDRESS | sudo tee /sys/bus/pci/drivers/mlx5_core/unbind, and the same to bind"},
 	Refs: []string{
 		"https://github.com/k8snetworkplumbingwg/sriov-network-operator/issues/267",
 		"https://man7.org/linux/man-pages/man8/ip-link.8.html",

@@ -11,7 +11,7 @@ var rdmaOtherNICs = Check{
 	ID: "rdma-other-nics", Title: "jobs find the NICs for GPUs and no others", Area: AreaRDMA, Severity: SeverityInfo,
 	DependsOn: []string{"rdma-device-present"},
 	Why:       "NCCL, UCX and MPI take every active RDMA port that they find, also those of storage or management NICs. One at 25 Gb/s among several at 400 slows the whole, or leads into another network.",
-	Fix:       []string{"Name the NICs for GPUs to the program"},
+	Fix:       []string{"Name the NICs for GPUs to the program: NCCL_IB_HCA==DEVICE,DEVICE"},
 	Refs: []string{
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca",
 		"https://github.com/NVIDIA/nccl/issues/1277",

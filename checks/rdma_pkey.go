@@ -11,7 +11,7 @@ var rdmaPKey = Check{
 	ID: "rdma-pkey", Title: "the port is a full member of a partition at the index that programs take", Area: AreaRDMA, Severity: SeverityError, Rung: RungPort,
 	DependsOn: []string{"rdma-port-state"},
 	Why:       "Programs use P_Key index 0 unless told otherwise. Two limited members of a partition cannot talk to each other, and where index 0 holds another partition than the peers', connecting fails or times out.",
-	Fix:       []string{"Have the subnet manager make the port a full member, or name the index to the program"},
+	Fix:       []string{"Name the index of a full membership to the program: NCCL_IB_PKEY=N", "Else have the subnet manager make the port a full member, then: smpquery pkeys -C DEVICE -D 0"},
 	Refs: []string{
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-pkey",
 		"https://github.com/NVIDIA/nccl/issues/1323",

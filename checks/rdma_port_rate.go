@@ -11,7 +11,7 @@ var rdmaPortRate = Check{
 	ID: "rdma-port-rate", Title: "the RDMA port runs at its full rate", Area: AreaRDMA, Severity: SeverityWarning, Rung: RungPort,
 	DependsOn: []string{"rdma-port-state"},
 	Why:       "A port that negotiated a lower rate or fewer lanes than its siblings slows every collective down to itself.",
-	Fix:       []string{"Compare cable, transceiver and switch port with those of a port at full rate"},
+	Fix:       []string{"Compare cable, transceiver and switch port with those of a port at full rate: ethtool INTERFACE; sudo mlxlink -d ADDRESS -m"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/abi-stable.html",
 		"https://docs.kernel.org/networking/ethtool-netlink.html",

@@ -11,7 +11,7 @@ import (
 var rdmaPortState = Check{
 	ID: "rdma-port-state", Title: "the RDMA port is active", Area: AreaRDMA, Severity: SeverityError, Rung: RungPort,
 	Why: "Only an ACTIVE port carries traffic. DOWN is a cable, a transceiver, the switch or an interface that nobody brought up; INIT on InfiniBand is a fabric without a subnet manager.",
-	Fix: []string{"Check the cable, the switch port and, on Ethernet, that the interface is up"},
+	Fix: []string{"InfiniBand, what the port says and whether a subnet manager answers: ibstat DEVICE; sudo sminfo -C DEVICE", "Ethernet: sudo ip link set INTERFACE up", "If it stays down, look at cable and switch port: ethtool INTERFACE"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/abi-stable.html",
 		"https://github.com/k8snetworkplumbingwg/sriov-network-device-plugin/issues/269",

@@ -7,7 +7,7 @@ import (
 var rdmaTransport = Check{
 	ID: "rdma-transport", Title: "the NIC speaks InfiniBand or RoCE", Area: AreaRDMA, Severity: SeverityWarning, Rung: RungPort,
 	Why: "NCCL, NVSHMEM and DeepEP speak InfiniBand and RoCE. iWARP and AWS EFA carry RDMA too, but with rules of their own: EFA through libfabric, iWARP through rdma_cm, and each with less software that can use GPU memory.",
-	Fix: []string{"Intel E810: switch it to RoCE; EFA: use libfabric"},
+	Fix: []string{"Intel E810: sudo devlink dev param set pci/ADDRESS name enable_iwarp value false cmode runtime && sudo devlink dev param set pci/ADDRESS name enable_roce value true cmode runtime", "No command makes EFA or another iWARP NIC speak RoCE: use libfabric for EFA"},
 	Refs: []string{
 		"https://docs.kernel.org/networking/devlink/devlink-params.html",
 		"https://github.com/aws/aws-ofi-nccl",

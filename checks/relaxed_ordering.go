@@ -10,7 +10,7 @@ import (
 var relaxedOrdering = Check{
 	ID: "relaxed-ordering", Title: "NICs may use relaxed ordering", Area: AreaPCIe, Severity: SeverityWarning, Rung: RungLink,
 	Why: "With strict ordering each write of a NIC waits for the one before. On AMD EPYC and on recent Xeon and Arm servers that costs up to two thirds of the bandwidth to GPU memory.",
-	Fix: []string{"Set PCIe Relaxed Ordering to Enabled in the BIOS, then a cold reboot"},
+	Fix: []string{"Set PCIe Relaxed Ordering to Enabled in the BIOS, then a cold reboot", "Or until the next boot: sudo setpci -s ADDRESS CAP_EXP+8.w=10:10"},
 	Refs: []string{
 		"https://docs.nvidia.com/networking/display/ofedv502180/relaxed+ordering+(rso)",
 		"https://github.com/openucx/ucx/issues/10955",

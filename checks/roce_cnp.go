@@ -6,7 +6,7 @@ var roceCNP = Check{
 	ID: "roce-cnp", Title: "congestion notifications (CNP) go by a priority that nothing pauses", Area: AreaRDMA, Severity: SeverityWarning,
 	DependsOn: []string{"rdma-port-state"},
 	Why:       "A CNP tells a sender to slow down. On the lossless priority it waits behind the very queue it is to shorten, and the pauses that it should avoid come first.",
-	Fix:       []string{"Give CNPs a priority of their own, mostly 6 or 7 with DSCP 48, strict on the switches"},
+	Fix:       []string{"Give CNPs a priority of their own, mostly 6 with DSCP 48, strict on the switches: echo 6 | sudo tee /sys/class/net/INTERFACE/ecn/roce_np/cnp_802p_prio; echo 48 | sudo tee /sys/class/net/INTERFACE/ecn/roce_np/cnp_dscp"},
 	Refs:      []string{refECN, "https://www.juniper.net/documentation/us/en/software/jvd/jvd-ai-dc-apstra-amd/dcqcn_configuration_for_rdma_traffic_on_nics.html"},
 	Subjects:  EachLeg,
 	Eval: func(c *Case) {

@@ -4,7 +4,7 @@ var roceDCBX = Check{
 	ID: "roce-dcbx", Title: "what is set on this host stays set: nobody else decides flow control", Area: AreaRDMA, Severity: SeverityInfo,
 	DependsOn:                  []string{"rdma-port-state"},
 	Why:                        "Where DCBX runs in the NIC's firmware, or the switch is given the word, settings made on the host are replaced as soon as the link comes up, and the node is only as good as the switch's port.",
-	Fix:                        []string{"Decide who sets flow control: the host (sudo mlnx_qos -i INTERFACE -d os) or the switch"},
+	Fix:                        []string{"Decide who sets flow control, the switch or the host; for the host: sudo mlnx_qos -i INTERFACE -d os"},
 	Refs:                       []string{"https://man7.org/linux/man-pages/man8/dcb-dcbx.8.html", "https://github.com/Mellanox/mlnx-tools"},
 	UnsupportedIsNotApplicable: true,
 	Subjects:                   EachLeg,

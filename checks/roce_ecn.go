@@ -13,7 +13,7 @@ var roceECN = Check{
 	ID: "roce-ecn", Title: "congestion control (ECN) is on for RoCE's priority, at both ends", Area: AreaRDMA, Severity: SeverityWarning,
 	DependsOn: []string{"rdma-port-state"},
 	Why:       "A switch marks packets before its buffers are full; the receiving NIC answers with a CNP (notification point) and the sender slows down (reaction point). With either off, PFC pauses spread through the network instead and hold back flows that share nothing but a switch.",
-	Fix:       []string{"Switch it on for RoCE's priority: echo 1 into ecn/roce_np/enable/N and ecn/roce_rp/enable/N below /sys/class/net/INTERFACE"},
+	Fix:       []string{"Switch it on for RoCE's priority N: echo 1 | sudo tee /sys/class/net/INTERFACE/ecn/roce_np/enable/N /sys/class/net/INTERFACE/ecn/roce_rp/enable/N"},
 	Refs:      []string{refECN, "https://github.com/bytedance/byteps/issues/313"},
 	Subjects:  EachLeg,
 	Eval: func(c *Case) {

@@ -12,7 +12,7 @@ var roceGID = Check{
 	ID: "roce-gid", Title: "the RoCE port has a routable RoCE v2 address", Area: AreaRDMA, Severity: SeverityError, Rung: RungPort,
 	DependsOn: []string{"rdma-port-state"},
 	Why:       "RoCE v2 packets carry the IP address of a GID. With a RoCE v1 or link-local one they reach no other subnet, and connections end in timeouts (error 12, vendor 129).",
-	Fix:       []string{"Give the port's network interface an IPv4 address"},
+	Fix:       []string{"Give the port's network interface an IPv4 address: sudo ip addr add ADDRESS/PREFIX dev INTERFACE"},
 	Refs: []string{
 		"https://docs.kernel.org/admin-guide/abi-stable.html",
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-gid-index",

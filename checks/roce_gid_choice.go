@@ -12,7 +12,7 @@ var roceGIDChoice = Check{
 	ID: "roce-gid-choice", Title: "programs that choose a GID by themselves take a routable one", Area: AreaRDMA, Severity: SeverityWarning, Rung: RungPort,
 	DependsOn: []string{"rdma-port-state", "roce-gid"},
 	Why:       "NCCL looks for IPv4 and stays at index 0 where there is none; UCX takes the first RoCE v2 entry, a link-local one too. From another subnet such an address is not reached, and connections end in timeouts (error 12, vendor 129).",
-	Fix:       []string{"Give the port's network interface an IPv4 address, or name the index to the programs"},
+	Fix:       []string{"Name the index to the programs: NCCL_IB_GID_INDEX=N UCX_IB_GID_INDEX=N", "Or give the port's network interface an IPv4 address: sudo ip addr add ADDRESS/PREFIX dev INTERFACE"},
 	Refs: []string{
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-addr-family",
 		"https://github.com/NVIDIA/nccl/blob/master/src/transport/net_ib/connect.cc",

@@ -14,13 +14,14 @@ var roceGIDIndex = Check{
 	ID: "roce-gid-index", Title: "the routable address has one index on all NICs for GPUs", Area: AreaRDMA, Severity: SeverityWarning,
 	DependsOn: []string{"rdma-device-present"},
 	Why:       "NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX and perftest's -x name one index for all NICs. On a NIC where it is another entry, connections end in timeouts; an address that was removed and added again, or one more, moves it.",
-	Fix:       []string{"Leave the index to the programs, or give all NICs their addresses in the same order"},
+	Fix:       []string{"Leave the index to the programs: unset NCCL_IB_GID_INDEX UCX_IB_GID_INDEX", "Or give all NICs their addresses in the same order: sudo ip addr flush dev INTERFACE && sudo ip addr add ADDRESS/PREFIX dev INTERFACE"},
 	Refs: []string{
 		"https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-gid-index",
 		"https://github.com/NVIDIA/nccl/issues/769",
 	},
 	Subjects: TheNode,
 	Eval: func(c *Case) {
+		roce := false
 		at := map[int][]string{}
 		odd := map[string]*rdma.Port{}
 		for _, s := range EachPort(c.Node) {
@@ -32,6 +33,7 @@ var roceGIDIndex = Check{
 			if transport != rdma.RoCE || state != "ACTIVE" {
 				continue
 			}
+			roce = true
 			if s.Port.GIDTable.State != fact.Known {
 				Need(c, "GID table of "+s.ID, s.Port.GIDTable, s.NIC.Dir)
 			}
@@ -41,7 +43,11 @@ var roceGIDIndex = Check{
 				odd[s.ID] = s.Port
 			}
 		}
-		if len(at) == 0 {
+		switch {
+		case !roce:
+			c.none("no NIC for GPUs has an active RoCE port; on InfiniBand programs go by LIDs")
+			return
+		case len(at) == 0:
 			c.none("no RoCE NIC for GPUs has a routable address")
 			return
 		}

@@ -55,7 +55,8 @@ func TestRoCEGIDIndex(t *testing.T) {
 		{"alike", at(3), "node", Pass, "index 3 on all 2", ""},
 		{"moved", at(5), "node", Warn, "index 3 on mlx5_0/1; 5 on mlx5_1/1", "sudo ip addr flush dev ens2"},
 		{"down", all2(at(5), func(m *topo.Machine) { m.RDMA.Devices[1].Ports[0].State.V = "DOWN" }), "node", Pass, "on all 1", ""},
-		{"InfiniBand", infiniband, "node", NotApplicable, "no RoCE NIC", ""},
+		{"InfiniBand", infiniband, "node", NotApplicable, "no NIC for GPUs has an active RoCE port", ""},
+		{"no address", func(m *topo.Machine) { port(m).GIDs = port(m).GIDs[:1] }, "node", NotApplicable, "no RoCE NIC for GPUs has a routable address", ""},
 		{"not seen", all2(at(5), func(m *topo.Machine) { denied(&m.RDMA.Devices[1].Ports[0].GIDTable) }), "node", Unknown, "may not be read", ""},
 	})
 }

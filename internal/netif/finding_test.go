@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -29,44 +30,84 @@ type node struct {
 	pause map[string][2]bool // global pause, obeyed and sent
 	files map[string]string
 	links map[string]string
-	t     *testing.T
+	// twins has pairs of a name and the one that the example node knows it by:
+	// what stands below the first is as below the second, until it is changed.
+	twins   []string
+	missing []string // files that answer EINVAL, as attributes of no interface do
+	t       *testing.T
 }
+
+func (n *node) twin(name string) string { return strings.NewReplacer(n.twins...).Replace(name) }
 
 func (n *node) Readlink(name string) (string, error) {
 	if to, ok := n.links[name]; ok {
 		return to, nil
 	}
-	return n.Source.Readlink(name)
+	return n.Source.Readlink(n.twin(name))
 }
 
 func (n *node) ReadFile(name string) ([]byte, error) {
 	if text, ok := n.files[name]; ok {
 		return []byte(text), nil
 	}
-	return n.Source.ReadFile(name)
+	if slices.Contains(n.missing, name) {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: unix.EINVAL}
+	}
+	return n.Source.ReadFile(n.twin(name))
+}
+
+// ReadDir lists the interfaces that are there by a link of ours, too.
+func (n *node) ReadDir(name string) ([]fact.Entry, error) {
+	out, err := n.Source.ReadDir(n.twin(name))
+	for link := range n.links {
+		if name == "/sys/class/net" && path.Dir(link) == name {
+			out = append(out, fact.Entry{Name: path.Base(link), Type: fs.ModeSymlink})
+		}
+	}
+	return out, err
 }
 
 func (n *node) Ask(ctx context.Context, question string, args ...string) ([]fact.Record, error) {
 	var out []fact.Record
+	var err error
 	if question == fact.AskDCB {
 		for _, name := range args {
 			out = append(out, n.record(name, getDCB(n.dcb, name)))
 		}
 		return out, nil
 	}
-	out, err := n.Source.Ask(ctx, question, args...)
+	own := slices.DeleteFunc(slices.Clone(args), func(name string) bool { return n.twin(name) != name })
+	if len(own) > 0 || len(args) == 0 {
+		out, err = n.Source.Ask(ctx, question, own...)
+	}
+	for _, name := range args {
+		if as := n.twin(name); as != name {
+			i := slices.IndexFunc(out, func(r fact.Record) bool { return r.Subject == as })
+			if i < 0 {
+				recs, _ := n.Source.Ask(ctx, question, as)
+				out, i = append(out, recs[0]), len(out)
+			}
+			r := out[i]
+			r.Subject = name
+			out = append(out, r)
+		}
+	}
 	for i, r := range out {
 		text, isFile := n.files[r.Subject]
 		pause, paused := n.pause[r.Subject]
 		switch {
 		case question == fact.AskFiles && isFile:
 			out[i] = n.record(r.Subject, []byte(text))
-		case question == fact.AskEthtool && paused:
+		case question == fact.AskEthtool && (paused || n.twins != nil):
 			e := fact.Decode[qos.Ethtool](r).V
 			port := port400()
 			port[unix.ETHTOOL_MSG_PAUSE_GET] = slices.Concat(headOfReply, attr(unix.ETHTOOL_A_PAUSE_AUTONEG, u8(0)),
 				attr(unix.ETHTOOL_A_PAUSE_RX, u8(flag(pause[0]))), attr(unix.ETHTOOL_A_PAUSE_TX, u8(flag(pause[1]))))
-			e.Pause = getEthtool(n.t, ethtoolKernel(n.t, port), "eth7").Pause
+			said := getEthtool(n.t, ethtoolKernel(n.t, port), "eth7")
+			e.Pause = said.Pause
+			if n.twins != nil { // of which the recording has no link modes
+				e.Link = said.Link
+			}
 			out[i] = n.record(r.Subject, e)
 		}
 	}
