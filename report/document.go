@@ -3,6 +3,7 @@
 package report
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/gdrcheck/gdrcheck/checks"
@@ -88,4 +89,31 @@ type Perf struct {
 	Comparisons []*perftest.Comparison `json:"comparisons,omitempty"`
 	// Rails are the ports that were to be measured with those of the other node.
 	Rails []perftest.RailPair `json:"rails,omitempty"`
+	// NotMade is left out where all was measured that was to be.
+	NotMade *NotMade `json:"not_made,omitempty"`
+}
+
+// NotMade are the tests of a measurement that was lost or interrupted on its way.
+type NotMade struct {
+	Tests    int    `json:"tests"`
+	Measured int    `json:"measured"` // those before
+	Why      string `json:"why"`
+}
+
+// String says how many were not made, and why.
+func (n *NotMade) String() string {
+	was := "tests were"
+	if n.Tests == 1 {
+		was = "test was"
+	}
+	return fmt.Sprintf("%d of %d %s not made: %s", n.Tests, n.Tests+n.Measured, was, n.Why)
+}
+
+// Cut says of so many tests that they were not made, and why: what was measured
+// decides nothing unless it failed.
+func (d *Perf) Cut(tests int, why error) {
+	d.NotMade = &NotMade{tests, len(d.Results), why.Error()}
+	if d.Verdict != checks.Fail {
+		d.Verdict, d.ExitCode = checks.Unknown, checks.ExitOf(checks.Undetermined).Code
+	}
 }

@@ -136,12 +136,19 @@ func (p *page) perfVerdict(doc *Perf) {
 	}
 	p.each(groups, checks.Unknown)
 	p.blocked(open)
+	p.notMade(doc.NotMade)
 	p.blank()
 	rules := doc.Rules
 	rules.Note = "" // it is of what a measurement does not need
 	p.rules(rules)
 	e := checks.ExitOf(checks.Outcome{Verdict: doc.Verdict}.Result())
 	p.line(p.paint(bold, p.paint(marks[doc.Verdict].ink, strings.ToUpper(string(e.Result)))) + fmt.Sprintf("; exit code %d", doc.ExitCode))
+}
+
+func (p *page) notMade(n *NotMade) {
+	if n != nil {
+		p.para(p.mark(checks.Unknown)+" ", n.String())
+	}
 }
 
 func perfTitle(p *perftest.Plan) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -97,15 +98,17 @@ func loopbackRun(ctx context.Context, opts *loopbackOptions) error {
 		return interruptedHere(ctx, err)
 	}
 	at := time.Now().UTC()
-	var results []*perftest.Result
-	for _, p := range adaptPlans(opts.Plan.Plans, perftest.OnGPU(a.Memory) || perftest.OnGPU(b.Memory)) {
+	var what measured
+	plans := adaptPlans(opts.Plan.Plans, perftest.OnGPU(a.Memory) || perftest.OnGPU(b.Memory))
+	for i, p := range plans {
 		r, err := measureLoopback(ctx, opts.IO, p.Plan, a, b)
 		if err != nil {
-			return interruptedHere(ctx, err)
+			what.cut(len(plans)-i, interruptedHere(ctx, err))
+			break
 		}
-		results = append(results, noted(r, p.Note))
+		what.Results = append(what.Results, noted(r, p.Note))
 	}
-	return writePerf(ctx, opts.IO, &opts.Output, by, measured{Results: results}, at)
+	return writePerf(ctx, opts.IO, &opts.Output, by, what, at)
 }
 
 // ends are where both ends of a loopback measure.
@@ -174,6 +177,16 @@ func noted(r *perftest.Result, note string) *perftest.Result {
 type measured struct {
 	Results []*perftest.Result
 	Rails   []perftest.RailPair
+	notMade int   // tests of which there is no result
+	why     error // there is none; nil: all were made
+}
+
+// cut says of so many tests that they were not made, and why. What was measured
+// before stays: who waited for it is to have it.
+func (m *measured) cut(tests int, why error) {
+	if tests > 0 {
+		m.notMade, m.why = m.notMade+tests, why
+	}
 }
 
 // perfChoice is what the checks of measurements judge by.
@@ -185,6 +198,12 @@ func perfChoice(j *judging) (checks.Options, error) {
 // writePerf has the checks judge the results, writes the document and ends with
 // the exit code of its verdict.
 func writePerf(ctx context.Context, s *streams, o *outputs, by checks.Options, what measured, at time.Time) error {
+	if what.why != nil {
+		if len(what.Results) == 0 {
+			return what.why
+		}
+		ctx = context.WithoutCancel(ctx) // it may be over; the reading has its own limit
+	}
 	m, err := perf.machine(ctx)
 	if err != nil {
 		return err
@@ -195,6 +214,9 @@ func writePerf(ctx context.Context, s *streams, o *outputs, by checks.Options, w
 		return err
 	}
 	doc := report.NewPerf(what.Results, what.Rails, outcome, at, readBuildInfo().Version)
+	if what.why != nil {
+		doc.Cut(what.notMade, what.why)
+	}
 	err = o.write(s, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {
 			return report.JSON(w, doc)
@@ -202,6 +224,9 @@ func writePerf(ctx context.Context, s *streams, o *outputs, by checks.Options, w
 		style.Verbose = o.verbose
 		return report.PerfTable(w, doc, style)
 	})
+	if what.why != nil {
+		complain(s.Err, errors.New(doc.NotMade.String()))
+	}
 	if err == nil && doc.ExitCode != checks.ExitOf(checks.Ready).Code {
 		return verdictError{doc.ExitCode}
 	}

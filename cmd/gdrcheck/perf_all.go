@@ -63,7 +63,7 @@ func perfAllRun(ctx context.Context, opts *perfClientOptions) error {
 	at := time.Now().UTC()
 	group, err := perftest.ConnectGroup(ctx, withPort(opts.Server), token, perf.end(perftest.Timing{}), opts.Wait)
 	if err != nil {
-		return interrupted(ctx, err)
+		return interruptedHere(ctx, unmeasured{err}) // nobody is there to be told
 	}
 	defer group.Close()
 	theirs, err := group.Rails()
@@ -75,14 +75,12 @@ func perfAllRun(ctx context.Context, opts *perfClientOptions) error {
 		return err
 	}
 	run.measure(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return interrupted(ctx, ctx.Err())
-	case run.lost != nil && len(run.results) == 0:
-		return unmeasured{run.lost}
-	}
 	group.Close() // before the rest: the server has others to serve
-	return writePerf(ctx, opts.IO, &opts.Output, by, measured{run.results, run.pairs}, at)
+	what := measured{Results: run.results, Rails: run.pairs}
+	if ctx.Err() != nil || run.lost != nil {
+		what.cut(run.planned()-len(run.results), interrupted(ctx, run.lost))
+	}
+	return writePerf(ctx, opts.IO, &opts.Output, by, what, at)
 }
 
 // prepare settles where each pair is measured, and what.
@@ -122,10 +120,13 @@ func (a *allRun) measure(ctx context.Context) {
 				break
 			}
 			a.bar.begin(pair.Rail, &w.Plan, 1)
-			a.add(pair, a.one(i, w, 0, 0, nil))
+			a.add(ctx, pair, a.one(i, w, 0, 0, nil))
 		}
-		if a.lost != nil {
+		switch {
+		case a.lost != nil:
 			pair.Why, pair.NotMeasured = perftest.WhyLost, a.lost.Error()
+		case ctx.Err() != nil:
+			pair.Why, pair.NotMeasured = perftest.WhyLost, interrupted(ctx, nil).Error()
 		}
 	}
 	if len(a.open) < 2 {
@@ -136,8 +137,17 @@ func (a *allRun) measure(ctx context.Context) {
 			return
 		}
 		a.bar.begin("all ports", &w.Plan, len(a.open))
-		a.together(w)
+		a.together(ctx, w)
 	}
+}
+
+// planned is how many tests there are to be.
+func (a *allRun) planned() int {
+	n := len(a.open) * len(a.ways(perftest.Bandwidth, perftest.Latency))
+	if len(a.open) > 1 {
+		n += len(a.open) * len(a.ways(perftest.Bandwidth))
+	}
+	return n
 }
 
 // way is a plan in a direction.
@@ -164,7 +174,7 @@ func (a *allRun) ways(measures ...perftest.Measure) []way {
 }
 
 // together runs one way on all pairs at the same time.
-func (a *allRun) together(w way) {
+func (a *allRun) together(ctx context.Context, w way) {
 	gate := perftest.NewGate(len(a.open))
 	outcomes := make([]outcome, len(a.open))
 	var all sync.WaitGroup
@@ -177,7 +187,7 @@ func (a *allRun) together(w way) {
 	}
 	all.Wait()
 	for i, pair := range a.open {
-		a.add(pair, outcomes[i])
+		a.add(ctx, pair, outcomes[i])
 	}
 }
 
@@ -215,12 +225,12 @@ func (a *allRun) one(i int, w way, session, together int, pass *perftest.Pass) o
 
 // add keeps a result. A session that broke off says nothing of the rail but that
 // it was not measured to the end; what it had begun is dropped.
-func (a *allRun) add(pair *perftest.RailPair, o outcome) {
+func (a *allRun) add(ctx context.Context, pair *perftest.RailPair, o outcome) {
 	if o.err == nil {
 		a.results = append(a.results, o.result)
 		return
 	}
-	pair.Why, pair.NotMeasured = perftest.WhyLost, o.err.Error()
+	pair.Why, pair.NotMeasured = perftest.WhyLost, interrupted(ctx, o.err).Error()
 	if errors.Is(o.err, perftest.ErrNoServer) {
 		a.lost = o.err
 	}

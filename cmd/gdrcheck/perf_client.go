@@ -102,24 +102,26 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 	at := time.Now().UTC()
 	s, err := perftest.Connect(ctx, withPort(opts.Server), token, perf.end(perftest.Timing{}), opts.Wait)
 	if err != nil {
-		return interrupted(ctx, err)
+		return interruptedHere(ctx, unmeasured{err}) // nobody is there to be told
 	}
 	defer s.Close()
-	var results []*perftest.Result
+	var what measured
 	kind, _, _ := opts.Plan.PeerMemory.Parse() // it was checked with the flags
-	for _, p := range adaptPlans(opts.Plan.Plans, perftest.OnGPU(local.Memory) || perftest.OnGPU(kind)) {
+	plans := adaptPlans(opts.Plan.Plans, perftest.OnGPU(local.Memory) || perftest.OnGPU(kind))
+	for i, p := range plans {
 		r, err := opts.measure(s, &p.Plan, local)
 		if other, ok := opts.withoutPolling(&p.Plan, err); ok {
 			p.Note = perftest.PollNote
 			r, err = opts.measure(s, &other, local)
 		}
 		if err != nil {
-			return interrupted(ctx, err)
+			what.cut(len(plans)-i, interrupted(ctx, err))
+			break
 		}
-		results = append(results, noted(r, p.Note))
+		what.Results = append(what.Results, noted(r, p.Note))
 	}
 	_ = s.Close() // before the rest: the server has others to serve
-	return writePerf(ctx, opts.IO, &opts.Output, by, measured{Results: results}, at)
+	return writePerf(ctx, opts.IO, &opts.Output, by, what, at)
 }
 
 func (o *perfClientOptions) measure(s *perftest.Session, p *perftest.Plan, l perftest.Local) (*perftest.Result, error) {

@@ -165,12 +165,12 @@ func compareRun(ctx context.Context, o *compareOptions) error {
 		return o.broken(ctx, err)
 	}
 	defer end()
-	results, err := o.compare(measure)
-	if err != nil {
-		return o.broken(ctx, err)
-	}
+	what := o.compare(measure)
 	end() // before the rest: a server has others to serve
-	return writePerf(ctx, o.IO, &o.Output, by, measured{Results: results}, at)
+	if what.why != nil {
+		what.why = o.broken(ctx, what.why)
+	}
+	return writePerf(ctx, o.IO, &o.Output, by, what, at)
 }
 
 func (o *compareOptions) broken(ctx context.Context, err error) error {
@@ -181,36 +181,39 @@ func (o *compareOptions) broken(ctx context.Context, err error) error {
 }
 
 // compare measures every route in each round. One that failed is not tried again.
-func (o *compareOptions) compare(measure measurer) ([]*perftest.Result, error) {
-	var results []*perftest.Result
+// With an error, which is of the other end or an interruption, the rest is only counted.
+func (o *compareOptions) compare(measure measurer) (what measured) {
 	failed := map[string]bool{}
-	try := func(p perftest.Plan, onHost bool) (*perftest.Result, error) {
+	onGPU := false
+	try := func(p perftest.Plan, onHost bool) {
 		key := fmt.Sprint(p.Route, p.Measure, onHost)
 		if failed[key] {
-			return nil, nil
+			return
+		}
+		if what.why != nil {
+			what.notMade++
+			return
 		}
 		r, err := measure(p, onHost)
 		if err != nil {
-			return nil, err
+			what.cut(1, err)
+			return
 		}
 		failed[key] = r.Failure != nil
-		results = append(results, r)
-		return r, nil
+		what.Results = append(what.Results, r)
+		onGPU = onGPU || r.OnGPU()
 	}
 	for round := range o.Rounds {
 		for _, p := range turns(o.Plan.Plans, round) {
 			p.Seed += uint64(round) // what an earlier round left is wrong
-			r, err := try(p, false)
+			try(p, false)
 			// What GPUDirect RDMA is to be held against: the same NICs without it.
-			if err == nil && r != nil && p.Route == perftest.RouteDirect && r.OnGPU() {
-				_, err = try(p, true)
-			}
-			if err != nil {
-				return nil, err
+			if p.Route == perftest.RouteDirect && onGPU {
+				try(p, true)
 			}
 		}
 	}
-	return results, nil
+	return what
 }
 
 // turns has the routes in another order in each round, so that none is always
@@ -250,7 +253,7 @@ func (o *compareOptions) connect(ctx context.Context) (measurer, func(), error) 
 	}
 	s, err := perftest.Connect(ctx, withPort(o.Server), token, perf.end(perftest.Timing{}), o.Wait)
 	if err != nil {
-		return nil, nil, interrupted(ctx, err)
+		return nil, nil, interruptedHere(ctx, unmeasured{err}) // nobody is there to be told
 	}
 	return func(p perftest.Plan, onHost bool) (*perftest.Result, error) {
 		client, local := o.perfClientOptions, local

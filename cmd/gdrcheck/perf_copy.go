@@ -89,17 +89,21 @@ func copyRun(ctx context.Context, opts *copyOptions) error {
 		return err
 	}
 	at := time.Now().UTC()
-	var results []*perftest.Result
+	var what measured
 	for _, p := range opts.Plan.Plans {
 		for _, side := range []perftest.Side{perftest.Initiator, perftest.Responder} {
 			progress, end := newProgress(opts.IO, &p)
 			r, err := perftest.Copies(ctx, perf.newEngine(), side, p, l, progress)
 			end()
-			if err != nil {
-				return interruptedHere(ctx, err)
+			switch {
+			case what.why != nil:
+				what.notMade++
+			case err != nil:
+				what.cut(1, interruptedHere(ctx, err))
+			default:
+				what.Results = append(what.Results, r)
 			}
-			results = append(results, r)
 		}
 	}
-	return writePerf(ctx, opts.IO, &opts.Output, by, measured{Results: results}, at)
+	return writePerf(ctx, opts.IO, &opts.Output, by, what, at)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,10 +58,15 @@ func copyAllRun(ctx context.Context, opts *copyOptions) error {
 	at := time.Now().UTC()
 	bar := newGroupProgress(opts.IO)
 	defer bar.end()
-	var results []*perftest.Result
+	var what measured
 	run := func(p *perftest.Plan, tests ...copyTest) {
+		var whole []*perftest.Result
 		if ctx.Err() == nil {
-			results = append(results, copyTogether(ctx, bar, p, tests)...)
+			whole = copyTogether(ctx, bar, p, tests)
+		}
+		what.Results = append(what.Results, whole...)
+		if left := len(tests) - len(whole); left > 0 {
+			what.cut(left, interruptedHere(ctx, nil))
 		}
 	}
 	sides := []perftest.Side{perftest.Initiator, perftest.Responder}
@@ -88,10 +94,7 @@ func copyAllRun(ctx context.Context, opts *copyOptions) error {
 			run(p, tests...)
 		}
 	}
-	if ctx.Err() != nil {
-		return interruptedHere(ctx, nil)
-	}
-	return writePerf(ctx, opts.IO, &opts.Output, by, measured{Results: results}, at)
+	return writePerf(ctx, opts.IO, &opts.Output, by, what, at)
 }
 
 // copyEnds are where the copies of each GPU with memory of the kind are made.
@@ -124,7 +127,8 @@ func copyEnds(ctx context.Context, like perftest.Local, ask perftest.MemoryAsk) 
 }
 
 // copyTogether makes the copies of all tests at the same time. That of one that could
-// not be started at all is its failure: the others count.
+// not be started at all is its failure: the others count. Those that ctx's end broke
+// off are left out.
 func copyTogether(ctx context.Context, bar *groupProgress, p *perftest.Plan, tests []copyTest) []*perftest.Result {
 	label, together := "all GPUs", len(tests)
 	if together == 1 {
@@ -138,11 +142,14 @@ func copyTogether(ctx context.Context, bar *groupProgress, p *perftest.Plan, tes
 		pass := gate.Pass()
 		all.Go(func() {
 			defer pass.Leave()
-			r, _ := perftest.Copies(ctx, pass.Engine(perf.newEngine()), t.side, *p, t.local, bar.member(i)) // an error is ctx's
+			r, err := perftest.Copies(ctx, pass.Engine(perf.newEngine()), t.side, *p, t.local, bar.member(i))
+			if err != nil { // it is ctx's
+				return
+			}
 			r.Rail, r.Together = t.gpu(), together
 			results[i] = r
 		})
 	}
 	all.Wait()
-	return results
+	return slices.DeleteFunc(results, func(r *perftest.Result) bool { return r == nil })
 }

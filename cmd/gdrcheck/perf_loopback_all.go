@@ -50,7 +50,7 @@ func loopbackAllRun(ctx context.Context, opts *loopbackOptions, by checks.Option
 		for _, plan := range plans {
 			if t.what.Rails[p.index].Why == "" {
 				t.bar.begin(t.what.Rails[p.index].Rail, &plan.Plan, 1)
-				t.add(p, t.one(ctx, p, lane{p.local, false}, plan.Plan, 0, nil).noted(plan.Note), "")
+				t.add(ctx, p, t.one(ctx, p, lane{p.local, false}, plan.Plan, 0, nil).noted(plan.Note), "")
 			}
 		}
 	}
@@ -60,7 +60,15 @@ func loopbackAllRun(ctx context.Context, opts *loopbackOptions, by checks.Option
 		}
 	}
 	if ctx.Err() != nil {
-		return interruptedHere(ctx, nil)
+		tests := len(ports) * len(plans)
+		if len(ports) > 1 {
+			for _, plan := range plans {
+				if plan.Measure == perftest.Bandwidth {
+					tests += len(ports)
+				}
+			}
+		}
+		t.what.cut(tests-len(t.what.Results), interruptedHere(ctx, nil))
 	}
 	return writePerf(ctx, opts.IO, &opts.Output, by, t.what, at)
 }
