@@ -247,7 +247,7 @@ func (t *nodeTest) measure(ctx context.Context, ports []port) {
 			for _, l := range p.lanes() {
 				if pair := &t.what.Rails[p.index]; pair.Why == "" && l.reference == kind.reference {
 					t.bar.begin(pair.Rail, &kind.plan, 1)
-					t.add(ctx, p, t.one(alone, p, l, kind.plan, 0, nil), leftOut(&kind.plan, l))
+					t.add(p, t.one(alone, p, l, kind.plan, 0, nil), leftOut(&kind.plan, l))
 				}
 			}
 		}
@@ -280,7 +280,7 @@ func (t *nodeTest) together(ctx context.Context, ports []port, plan perftest.Pla
 	}
 	all.Wait()
 	for i, p := range ports {
-		t.add(ctx, p, outcomes[i].noted(note), "")
+		t.add(p, outcomes[i].noted(note), "")
 	}
 }
 
@@ -335,7 +335,7 @@ func (t *nodeTest) one(ctx context.Context, p port, in lane, plan perftest.Plan,
 
 // add keeps a result, or says why there is none. canDo is what the port can do
 // without, where it is that for which there was no time.
-func (t *nodeTest) add(ctx context.Context, p port, o outcome, canDo string) {
+func (t *nodeTest) add(p port, o outcome, canDo string) {
 	pair := &t.what.Rails[p.index]
 	switch {
 	case o.err == nil:
@@ -349,5 +349,5 @@ func (t *nodeTest) add(ctx context.Context, p port, o outcome, canDo string) {
 	if errors.Is(o.err, errBudget) {
 		why = perftest.WhyTime
 	}
-	pair.Why, pair.NotMeasured = why, interruptedHere(ctx, o.err).Error()
+	pair.Why, pair.NotMeasured = why, o.err.Error()
 }

@@ -50,7 +50,7 @@ func loopbackAllRun(ctx context.Context, opts *loopbackOptions, by checks.Option
 		for _, plan := range plans {
 			if t.what.Rails[p.index].Why == "" {
 				t.bar.begin(t.what.Rails[p.index].Rail, &plan.Plan, 1)
-				t.add(ctx, p, t.one(ctx, p, lane{p.local, false}, plan.Plan, 0, nil).noted(plan.Note), "")
+				t.add(p, t.one(ctx, p, lane{p.local, false}, plan.Plan, 0, nil).noted(plan.Note), "")
 			}
 		}
 	}
@@ -60,6 +60,11 @@ func loopbackAllRun(ctx context.Context, opts *loopbackOptions, by checks.Option
 		}
 	}
 	if ctx.Err() != nil {
+		for i := range t.what.Rails {
+			if r := &t.what.Rails[i]; r.Why == perftest.WhyLost {
+				r.NotMeasured = interruptedHere(ctx, nil).Error()
+			}
+		}
 		tests := len(ports) * len(plans)
 		if len(ports) > 1 {
 			for _, plan := range plans {
