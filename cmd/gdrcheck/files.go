@@ -12,19 +12,54 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// writeFiles writes all files or, when one cannot be written, none.
+// writeFiles writes each file as a whole or not at all. One that cannot be written
+// leaves the others as they are.
 func writeFiles(files []file) error {
 	var s staging
 	defer s.discard()
 	defer s.discardOnSignal()()
+	var faults []error
 	for _, f := range files {
 		if err := s.stage(f.name, f.data); err != nil {
-			return err
+			faults = append(faults, err)
 		}
 	}
-	return s.commit()
+	return joined(append(faults, s.commit()...))
+}
+
+// joined makes one line of errors; nil: there is none.
+func joined(faults []error) error {
+	var err error
+	for _, f := range faults {
+		switch {
+		case err == nil:
+			err = f
+		case f != nil:
+			err = fmt.Errorf("%w; %w", err, f)
+		}
+	}
+	return err
+}
+
+// writable says what hinders a file from being written, by writing one beside it:
+// who measures for minutes is not to learn it after them.
+func writable(name string) error {
+	var s staging
+	defer s.discard()
+	defer s.discardOnSignal()()
+	if err := s.stage(name, nil); err != nil {
+		return err
+	}
+	if f := s.files[0]; f.temp == "" {
+		if err := unix.Access(f.name, unix.W_OK); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // staging holds the bytes of files until they are given their names.
@@ -34,6 +69,7 @@ type staging struct {
 }
 
 type stagedFile struct {
+	bad  bool   // not all of it was taken
 	name string
 	temp string // empty: name is a device or a pipe, written in place at commit
 	data []byte
@@ -45,7 +81,7 @@ func (s *staging) stage(given string, data []byte) error {
 	name := followLinks(given) // replace what a link points to, not the link
 	switch st, err := os.Stat(name); {
 	case err == nil && st.IsDir():
-		return fmt.Errorf("%s is a directory", given)
+		return fmt.Errorf("%s: it is a directory", given)
 	case err == nil && (isDescriptor(name) || !st.Mode().IsRegular()): // a rename would replace it
 		s.add(stagedFile{name: name, data: data})
 		return nil
@@ -55,7 +91,7 @@ func (s *staging) stage(given string, data []byte) error {
 		return fmt.Errorf("%s: %w", given, pathCause(err))
 	}
 	temp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
-	s.add(stagedFile{name: name, temp: temp}) // before it is there: a signal may come between
+	s.add(stagedFile{name: name, temp: temp, bad: true}) // before it is there: a signal may come between
 	// Not os.CreateTemp: its files are 0600 whatever the umask.
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -71,6 +107,9 @@ func (s *staging) stage(given string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", given, pathCause(err))
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[len(s.files)-1].bad = false
 	return nil
 }
 
@@ -80,17 +119,19 @@ func (s *staging) add(f stagedFile) {
 	s.files = append(s.files, f)
 }
 
-func (s *staging) commit() error {
+// commit gives each whole file its name.
+func (s *staging) commit() []error {
+	var faults []error
 	for _, f := range s.files {
-		if f.temp == "" {
-			if err := writeInPlace(f.name, f.data); err != nil {
-				return err
-			}
-		} else if err := os.Rename(f.temp, f.name); err != nil {
-			return err
+		switch {
+		case f.bad:
+		case f.temp == "":
+			faults = append(faults, writeInPlace(f.name, f.data))
+		default:
+			faults = append(faults, os.Rename(f.temp, f.name))
 		}
 	}
-	return nil
+	return faults
 }
 
 func (s *staging) discard() {

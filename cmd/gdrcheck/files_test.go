@@ -10,6 +10,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
 func fifo(t *testing.T) string {
@@ -90,11 +94,15 @@ func TestWriteFiles(t *testing.T) {
 	if s := <-got; s != string(big)+"<nil>" {
 		t.Errorf("through the pipe came %d bytes", len(s))
 	}
-	// Nothing is left of what could not be written as a whole.
-	if err := writeFiles([]file{{at("half"), []byte("1")}, {at("loop"), nil}}); err == nil {
-		t.Error("a loop of links was written to")
+	// What cannot be written leaves nothing behind, and the other files whole.
+	err = writeFiles([]file{{at("loop"), nil}, {at("whole"), []byte("1")}, {at("real"), nil}})
+	if err == nil || !strings.Contains(err.Error(), "loop: ") || !strings.Contains(err.Error(), "real: ") {
+		t.Errorf("a loop of links and a directory: %v", err)
 	}
-	if list, _ := filepath.Glob(at("*half*")); list != nil {
+	if b, err := os.ReadFile(at("whole")); string(b) != "1" {
+		t.Errorf("beside them: %q, %v", b, err)
+	}
+	if list, _ := filepath.Glob(at(".*")); list != nil {
 		t.Error(list)
 	}
 }
@@ -156,5 +164,63 @@ func TestComplaint(t *testing.T) {
 	long := "/tmp/" + strings.Repeat("x", 100_000)
 	if _, errs, code := inProcess("check", "--from", long); code != 2 || len(errs) > 2500 || !strings.HasSuffix(string(errs), ": file name too long\n") {
 		t.Errorf("exit code %d, %d bytes of complaint", code, len(errs))
+	}
+}
+
+// Every command with an output says before its work that it cannot be written, to
+// whatever name and by whatever flag: nothing is measured or read for nothing.
+func TestOutputNotWritable(t *testing.T) {
+	old := perf
+	t.Cleanup(func() { perf = old })
+	perf = doubleBackend(t.TempDir())
+	perf.newEngine = func() perftest.Engine {
+		t.Error("something was measured")
+		return newDouble(t.TempDir())
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad := []string{dir, dir + "/none/x", file + "/x", dir + "/" + strings.Repeat("x", 300), "/proc/self/fd/999", "/proc/x"}
+	var commands []string
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, flag := range []string{"output", "record"} {
+			if f := c.Flags().Lookup(flag); f != nil {
+				prefix := ""
+				if o, ok := f.Value.(*outputs); ok {
+					prefix = o.formats[0] + "="
+				}
+				commands = append(commands, strings.TrimPrefix(c.CommandPath(), "gdrcheck ")+" --"+flag+" "+prefix)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRootCommand(quiet()))
+	if len(commands) < 10 {
+		t.Fatalf("commands with outputs: %q", commands)
+	}
+	for _, command := range commands {
+		for _, name := range bad {
+			args := strings.Fields(command + name)
+			switch {
+			case strings.HasPrefix(command, "perf client"), strings.HasPrefix(command, "perf compare -"):
+				args = append(args, "10.0.0.1")
+			case strings.HasPrefix(command, "explain"):
+				args = append(args, "acs-redirect")
+			case strings.Contains(command, "loopback"):
+				args = append(args, "--dev", "double0")
+			}
+			out, errs, code := inProcess(args...)
+			if code != 2 || len(out) > 0 || !strings.HasPrefix(string(errs), "gdrcheck: cannot write "+name[:min(len(name), 200)]) {
+				t.Errorf("%.200q: exit code %d, %q, %q", args, code, out, errs)
+			}
+		}
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("left: %v, %v", list, err)
 	}
 }

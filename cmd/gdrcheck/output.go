@@ -89,19 +89,21 @@ func (o *outputs) at(file string) string {
 // A renderer draws a document in one format.
 type renderer func(w io.Writer, format string, style report.Style) error
 
-// write renders every output, and only when all have been rendered and all
-// files have taken their bytes does anything appear: a file is whole or not there.
+// write renders and writes every output. Each is whole or not there; one that cannot
+// be written leaves the others as they are.
 func (o *outputs) write(s *streams, render renderer) error {
 	list := o.list
 	if len(list) == 0 {
 		list = []output{{Format: o.formats[0]}}
 	}
 	var stdout []byte
+	var faults []error
 	files := o.files
 	for _, out := range list {
 		var buf bytes.Buffer
 		if err := render(&buf, out.Format, s.style(out.File != "")); err != nil {
-			return fmt.Errorf("draw %s: %w", out.Format, err)
+			faults = append(faults, fmt.Errorf("draw %s: %w", out.Format, err))
+			continue
 		}
 		if out.File == "" {
 			stdout = buf.Bytes()
@@ -110,9 +112,9 @@ func (o *outputs) write(s *streams, render renderer) error {
 		files = append(files, file{out.File, buf.Bytes()})
 	}
 	if err := writeFiles(files); err != nil {
-		return fmt.Errorf("output not written: %w", err)
+		faults = append(faults, fmt.Errorf("output not written: %w", err))
 	}
-	return writeStdout(s, stdout)
+	return joined(append(faults, writeStdout(s, stdout)))
 }
 
 // writeStdout writes all at once. A reader that closed the pipe has what it wanted.

@@ -55,6 +55,9 @@ func newRootCommand(s *streams) *cobra.Command {
 			if err := keepsInputs(cmd.Flags()); err != nil {
 				return err
 			}
+			if err := takesOutputs(cmd.Flags()); err != nil {
+				return err
+			}
 			s.started = true
 			return nil
 		},
@@ -101,7 +104,34 @@ func noEmptyFlags(flags *pflag.FlagSet) (err error) {
 // keepsInputs refuses an output that would replace the file that is read: a
 // recording of a machine is not made twice.
 func keepsInputs(flags *pflag.FlagSet) error {
-	var written []string
+	written := outputFiles(flags)
+	for _, input := range []string{"from", "policy"} {
+		f := flags.Lookup(input)
+		if f == nil || !f.Changed {
+			continue
+		}
+		read := followLinks(f.Value.String())
+		for _, w := range written {
+			if st, err := os.Stat(read); followLinks(w) == read && err == nil && st.Mode().IsRegular() {
+				return usagef("%s would be overwritten, which --%s reads: give the output another name", w, input)
+			}
+		}
+	}
+	return nil
+}
+
+// takesOutputs refuses an output that cannot be written, before the work for it.
+func takesOutputs(flags *pflag.FlagSet) error {
+	for _, name := range outputFiles(flags) {
+		if err := writable(name); err != nil {
+			return usagef("cannot write %w", err)
+		}
+	}
+	return nil
+}
+
+// outputFiles are the names that the flags give of files to write.
+func outputFiles(flags *pflag.FlagSet) (written []string) {
 	if f := flags.Lookup("output"); f != nil && f.Changed {
 		if several, ok := f.Value.(*outputs); ok {
 			for _, o := range several.list {
@@ -114,19 +144,7 @@ func keepsInputs(flags *pflag.FlagSet) error {
 	if f := flags.Lookup("record"); f != nil {
 		written = append(written, f.Value.String())
 	}
-	for _, input := range []string{"from", "policy"} {
-		f := flags.Lookup(input)
-		if f == nil || !f.Changed {
-			continue
-		}
-		read := followLinks(f.Value.String())
-		for _, w := range written {
-			if st, err := os.Stat(read); w != "" && followLinks(w) == read && err == nil && st.Mode().IsRegular() {
-				return usagef("%s would be overwritten, which --%s reads: give the output another name", w, input)
-			}
-		}
-	}
-	return nil
+	return slices.DeleteFunc(written, func(name string) bool { return name == "" || slices.Contains(stdoutNames, name) })
 }
 
 var colorModes = []string{"auto", "always", "never"}
