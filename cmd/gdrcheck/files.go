@@ -69,7 +69,7 @@ type staging struct {
 }
 
 type stagedFile struct {
-	bad  bool   // not all of it was taken
+	bad  bool // not all of it was taken
 	name string
 	temp string // empty: name is a device or a pipe, written in place at commit
 	data []byte

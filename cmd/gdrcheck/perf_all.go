@@ -61,7 +61,7 @@ func perfAllRun(ctx context.Context, opts *perfClientOptions) error {
 		return deviceError(err)
 	}
 	at := time.Now().UTC()
-	group, err := perftest.ConnectGroup(ctx, withPort(opts.Server), token, perf.end(perftest.Timing{}), opts.Wait)
+	group, err := perftest.ConnectGroup(ctx, opts.Server, token, perf.end(perftest.Timing{}), opts.Wait)
 	if err != nil {
 		return interruptedHere(ctx, unmeasured{err}) // nobody is there to be told
 	}

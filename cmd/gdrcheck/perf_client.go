@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -46,8 +49,9 @@ the next one in order. The server needs no option for it.`,
 			if len(args) != 1 {
 				return usagef("client wants the server's address, as in gdrcheck perf client 10.0.0.1")
 			}
-			opts.Server = args[0]
-			return nil
+			var err error
+			opts.Server, err = serverAddress(args[0])
+			return err
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.Wait <= 0 {
@@ -100,7 +104,7 @@ func perfClientRun(ctx context.Context, opts *perfClientOptions) error {
 		return err
 	}
 	at := time.Now().UTC()
-	s, err := perftest.Connect(ctx, withPort(opts.Server), token, perf.end(perftest.Timing{}), opts.Wait)
+	s, err := perftest.Connect(ctx, opts.Server, token, perf.end(perftest.Timing{}), opts.Wait)
 	if err != nil {
 		return interruptedHere(ctx, unmeasured{err}) // nobody is there to be told
 	}
@@ -140,15 +144,43 @@ func (o *perfClientOptions) withoutPolling(p *perftest.Plan, err error) (perftes
 	return p.ForGPU()
 }
 
-// withPort adds the default TCP port to a host without one.
-func withPort(host string) string {
-	if _, _, err := net.SplitHostPort(host); err == nil {
-		return host
+// serverAddress reads HOST or HOST:PORT; without a port it is the server's default.
+func serverAddress(text string) (string, error) {
+	wrong := func(why string) (string, error) {
+		return "", usagef("%q is no address of a server: %s; want a host or a host and its TCP port, as in 10.0.0.1 or node-7:%d", text, why, defaultPerfPort)
 	}
-	if h := len(host); h > 1 && host[0] == '[' && host[h-1] == ']' {
-		host = host[1 : h-1]
+	if at, ok := addressOf(text); ok {
+		switch {
+		case at.Port() == 0:
+			return wrong("there is no port 0")
+		case at.Addr().IsUnspecified():
+			return wrong("it stands for every address of a node")
+		}
+		return at.String(), nil
 	}
-	return net.JoinHostPort(host, strconv.Itoa(defaultPerfPort))
+	host, port, hasPort := strings.Cut(text, ":")
+	if !hasPort {
+		port = strconv.Itoa(defaultPerfPort)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	odd := strings.IndexFunc(host, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._", r)
+	})
+	switch {
+	case strings.Contains(text, "://"):
+		return wrong("it is a URL")
+	case strings.Count(text, ":") > 1:
+		return wrong("it is no IPv6 address")
+	case host == "":
+		return wrong("it names no host")
+	case odd >= 0:
+		return wrong(fmt.Sprintf("no host's name has %q", host[odd:odd+1]))
+	case err != nil || n == 0:
+		return wrong("its port is not one of 1 to 65535")
+	case strings.Trim(host, "0123456789.") == "":
+		return wrong("it has figures alone, and is no IP address")
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
 // interruptedHere is the error of a measurement on this node alone.

@@ -47,8 +47,12 @@ fails leaves the others as they are. The other end is 'gdrcheck perf server'.`,
 			if len(args) != 1 {
 				return usagef("compare wants the server's address, or loopback, as in gdrcheck perf compare loopback --dev mlx5_0")
 			}
-			opts.Server = args[0]
-			return nil
+			if args[0] == "client" {
+				return usagef("compare is a client already: it wants the server's address, as in gdrcheck perf compare 10.0.0.1")
+			}
+			var err error
+			opts.Server, err = serverAddress(args[0])
+			return err
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.Wait <= 0 {
@@ -251,7 +255,7 @@ func (o *compareOptions) connect(ctx context.Context) (measurer, func(), error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := perftest.Connect(ctx, withPort(o.Server), token, perf.end(perftest.Timing{}), o.Wait)
+	s, err := perftest.Connect(ctx, o.Server, token, perf.end(perftest.Timing{}), o.Wait)
 	if err != nil {
 		return nil, nil, interruptedHere(ctx, unmeasured{err}) // nobody is there to be told
 	}

@@ -59,6 +59,11 @@ runs. It serves one client after another, until it is interrupted.`,
 			if err != nil {
 				return err
 			}
+			if opts.TokenFile != "" {
+				if err := tokenPlace(opts.TokenFile); err != nil {
+					return err
+				}
+			}
 			if opts.at, err = listenAddress(opts.Listen); err != nil {
 				return err
 			}
@@ -82,7 +87,11 @@ runs. It serves one client after another, until it is interrupted.`,
 // the other side is told and all is freed. A moment later, another signal ends
 // the program itself.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // by nohup; else the terminal, or the way to it, is gone
+		ending = append(ending, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, ending...)
 	const moment = 3 * time.Second // schedulers and timeout(1) send a signal twice
 	context.AfterFunc(ctx, func() { time.AfterFunc(moment, stop) })
 	return ctx, stop
@@ -110,7 +119,11 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 		return err
 	}
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", opts.at.String())
+	network := "tcp"
+	if opts.at.Addr().Is4() { // of 0.0.0.0 "tcp" would make the addresses of IPv6, too
+		network = "tcp4"
+	}
+	l, err := lc.Listen(ctx, network, opts.at.String())
 	if err != nil {
 		return usagef("cannot listen: %w; --listen ADDRESS[:PORT] takes another one", err)
 	}
@@ -187,14 +200,26 @@ func listenAddress(text string) (netip.AddrPort, error) {
 	if text == "" {
 		return netip.AddrPortFrom(ownAddress(), defaultPerfPort), nil
 	}
-	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
-		return netip.AddrPortFrom(a, defaultPerfPort), nil
-	}
-	at, err := netip.ParseAddrPort(text)
-	if err != nil {
+	at, ok := addressOf(text)
+	if !ok {
 		return at, usagef("--listen %s: want an address of this node, as in --listen 10.0.0.1 or --listen 10.0.0.1:18516", text)
 	}
 	return at, nil
+}
+
+// addressOf reads an IP address with a port or without one, which is then ours.
+func addressOf(text string) (netip.AddrPort, bool) {
+	// First: a zone takes whatever follows it.
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), true
+	}
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		if text, ok = strings.CutSuffix(inner, "]"); !ok {
+			return netip.AddrPort{}, false
+		}
+	}
+	a, err := netip.ParseAddr(text)
+	return netip.AddrPortFrom(a.Unmap(), defaultPerfPort), err == nil && !strings.ContainsAny(a.Zone(), "[]")
 }
 
 // ownAddress is the address that the node's default route uses, else that of

@@ -230,20 +230,84 @@ func TestPublicAddress(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.1": "10.0.0.1:18516", "10.0.0.1:5": "10.0.0.1:5", "::1": "[::1]:18516", "[::1]": "[::1]:18516", "[::1]:7": "[::1]:7",
+		"fe80::1%eth0": "[fe80::1%eth0]:18516", "[fe80::1%eth0]": "[fe80::1%eth0]:18516", "[fe80::1%eth0]:7": "[fe80::1%eth0]:7",
+		"::ffff:10.0.0.1": "10.0.0.1:18516", // IPv4 in IPv6's form (RFC 4291, 2.5.5.2)
 	} {
-		if got := withPort(text); got != want {
-			t.Errorf("client %s: %s, want %s", text, got, want)
+		if got, err := serverAddress(text); err != nil || got != want {
+			t.Errorf("client %s: %s, %v, want %s", text, got, err, want)
 		}
 		if got, err := listenAddress(text); err != nil || got.String() != want {
 			t.Errorf("server %s: %s, %v, want %s", text, got, err, want)
 		}
 	}
-	if got := withPort("node-7"); got != "node-7:18516" {
-		t.Error(got)
+	for text, want := range map[string]string{
+		"node-7": "node-7:18516", "node_7.example.org:65535": "node_7.example.org:65535", "7a": "7a:18516", "node:00080": "node:80",
+	} {
+		if got, err := serverAddress(text); err != nil || got != want {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
 	}
-	for _, bad := range []string{"node-7", ":5", "10.0.0.1:x", "10.0.0.1:99999"} {
+	for _, bad := range []string{"node-7", ":5", "10.0.0.1:x", "10.0.0.1:99999", "[::1", "::1]", "[fe80::1%eth0", "10.0.0.1:"} {
 		if at, err := listenAddress(bad); err == nil {
 			t.Errorf("%s: %s", bad, at)
 		}
 	}
 }
+
+// No connection is tried to what can be no server's address: one line, at once.
+func TestNoServersAddress(t *testing.T) {
+	for _, bad := range []string{
+		"", ":", ":18516", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:x", "10.0.0.1:+5", "node:http",
+		"http://10.0.0.1", "http://node:18516", "10.0.0.1/x", "node/x", "node 7", "user@node", "[::1", "[::1]:0", "[::1]:", "::1]", "[]", "[node]",
+		"fe80::zz", "10.0.0", "10.0.0.256", "0.0.0.0", "::", "[::]:18516", "node\x00", "no\nde",
+	} {
+		for _, command := range []string{"client", "compare"} {
+			start := time.Now()
+			out, errs, code := inProcess("perf", command, bad)
+			text := string(errs)
+			if code != 2 || len(out) > 0 || strings.Count(text, "\n") != 1 || !strings.Contains(text, "is no address of a server: ") || time.Since(start) > time.Second {
+				t.Errorf("%s %q: exit code %d, %q, %q", command, bad, code, out, text)
+			}
+			for _, ofGo := range []string{"strconv", "lookup", "dial", "parse"} {
+				if strings.Contains(text, ofGo) {
+					t.Errorf("%q: %s", bad, text)
+				}
+			}
+		}
+	}
+	if _, errs, code := inProcess("perf", "compare", "client"); code != 2 || !strings.Contains(string(errs), "compare is a client already") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}
+
+// A server listens where it says, and there alone.
+func TestListensWhereItSays(t *testing.T) {
+	for listen, want := range map[string]string{"0.0.0.0:0": "waiting on 0.0.0.0:", "127.0.0.1:0": "waiting on 127.0.0.1:", "[::1%lo]:0": "waiting on [::1"} {
+		var lc net.ListenConfig
+		l, err := lc.Listen(t.Context(), "tcp", listen)
+		if err != nil {
+			t.Logf("%s: %v", listen, err) // a node without IPv6
+			continue
+		}
+		_ = l.Close()
+		old := perf
+		perf = doubleBackend(t.TempDir())
+		ctx, cancel := context.WithCancel(t.Context())
+		s := quiet()
+		s.Out = writerFunc(func(b []byte) (int, error) { cancel(); return len(b), nil }) // the line for the other side
+		code := guard(s, func() error {
+			root := newRootCommand(s)
+			root.SetArgs([]string{"perf", "server", "--listen", listen})
+			return root.ExecuteContext(ctx)
+		})
+		cancel()
+		perf = old
+		if got := fmt.Sprint(s.Err); code != 0 || !strings.Contains(got, want) {
+			t.Errorf("--listen %s: exit code %d, %s", listen, code, got)
+		}
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

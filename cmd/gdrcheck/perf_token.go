@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -41,6 +43,7 @@ func readToken(s *streams, file string) (perftest.Token, error) {
 			return perftest.Token{}, usagef("cannot read the token in %s: %w; %s", file, pathCause(err), whoWrites)
 		}
 		defer f.Close()
+		warnOpen(s, f, file)
 		b, err := io.ReadAll(io.LimitReader(f, maxTokenBytes))
 		if err != nil {
 			return perftest.Token{}, usagef("cannot read the token in %s: %w; %s", file, pathCause(err), whoWrites)
@@ -54,10 +57,52 @@ func readToken(s *streams, file string) (perftest.Token, error) {
 	return t, nil
 }
 
-// writeToken writes the token for its owner alone, whatever the file was before.
-func writeToken(file string, t perftest.Token) error {
-	if st, err := os.Lstat(file); err == nil && !st.Mode().IsRegular() && st.Mode().Type() != os.ModeSymlink {
+// warnOpen says that others than its owner may read a token. It is not refused: the
+// token is worth nothing but a measurement with one server, until that ends, and some
+// shared file systems and mounted secrets have no mode that could be set.
+func warnOpen(s *streams, f *os.File, name string) {
+	const others = 0o077
+	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&others != 0 {
+		fmt.Fprintf(s.Err, "gdrcheck: note: other users may read the token in %s, and measure with the server, too: chmod 600 %s\n", name, name)
+	}
+}
+
+// tokenPlace says why a token is not to be written to a file: the file would be
+// lost, now and when the server ends. An empty one, as of mktemp, holds nothing.
+func tokenPlace(file string) error {
+	if file == "-" {
+		return usagef("--token-file -: name a file; without the flag the token goes to standard output")
+	}
+	st, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return usagef("cannot write the token to %s: %w", file, pathCause(err))
+	case !st.Mode().IsRegular() || isDescriptor(followLinks(file)):
 		return usagef("cannot write the token to %s: it is no regular file", file) // /dev/null, which root could remove
+	case st.Size() == 0:
+		return nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return usagef("cannot write the token to %s: %w", file, pathCause(err))
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxTokenBytes))
+	if err != nil {
+		return usagef("cannot write the token to %s: %w", file, pathCause(err))
+	}
+	if _, err := perftest.ParseToken(string(b)); err != nil {
+		return usagef("%s is there, and is no token of gdrcheck: remove it or name another file", file)
+	}
+	return nil
+}
+
+// writeToken writes the token for its owner alone, in the place of another token at most.
+func writeToken(file string, t perftest.Token) error {
+	if err := tokenPlace(file); err != nil {
+		return err
 	}
 	_ = os.Remove(file) // a link, or a file that others may read
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +31,31 @@ func TestTokenFile(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	// What is no token stays as it was, also behind a link, and with it the server unstarted.
+	if err := os.WriteFile(at("notes"), []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("notes", at("link")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		at("notes"): "is no token of gdrcheck: remove it or name another", at("link"): "is no token of gdrcheck: remove it or name another",
+		"-": "--token-file -: name a file", "/dev/stdout": "it is no regular file", at("notes/x"): "not a directory",
+	} {
+		out, errs, code := inProcess("perf", "server", "--token-file", name)
+		if code != 2 || len(out) > 0 || !strings.Contains(string(errs), want) {
+			t.Errorf("%s: exit code %d, %q, %q", name, code, out, errs)
+		}
+	}
+	if b, err := os.ReadFile(at("notes")); string(b) != "mine" || exists("-") {
+		t.Errorf("%q, %v", b, err)
+	}
+	if _, err := os.Readlink(at("link")); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(at("token"), nil, 0o644); err != nil { // as mktemp makes it
+		t.Fatal(err)
+	}
 	var ours, theirs perftest.Server
 	first, err := ours.Init()
 	if err != nil {
@@ -44,12 +70,39 @@ func TestTokenFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if st, err := os.Stat(at("token")); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
 	removeToken(at("token"), first)
 	if got, err := readToken(quiet(), at("token")); err != nil || got.Encode() != second.Encode() {
 		t.Errorf("the second server's token is gone with the first server: %v", err)
 	}
 	if removeToken(at("token"), second); exists(at("token")) {
 		t.Error("the token outlives its server")
+	}
+}
+
+// Who reads a token that others may read is told so, as by ssh of keys.
+func TestTokenOfOthers(t *testing.T) {
+	var server perftest.Server
+	token, err := server.Init()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := writeToken(file, token); err != nil {
+		t.Fatal(err)
+	}
+	for mode, told := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true, 0o644: true} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		s := quiet()
+		got, err := readToken(s, file)
+		text := fmt.Sprint(s.Err)
+		if err != nil || got.Encode() != token.Encode() || strings.Contains(text, "note: other users may read the token in "+file) != told || strings.Contains(text, token.Encode()) {
+			t.Errorf("%o: %v, %q", mode, err, text)
+		}
 	}
 }
 
