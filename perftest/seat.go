@@ -29,6 +29,10 @@ func (s *seat) take(ctx context.Context, group string, limit time.Duration) bool
 	defer patience.Stop()
 	for {
 		s.mu.Lock()
+		if ctx.Err() != nil { // both at once: the seat is free, and nobody is to have it
+			s.mu.Unlock()
+			return false
+		}
 		if s.sessions == 0 || group != "" && group == s.group && s.sessions < MaxRails {
 			s.group = group
 			s.sessions++
@@ -47,22 +51,22 @@ func (s *seat) take(ctx context.Context, group string, limit time.Duration) bool
 	}
 }
 
-// leave ends a session of the group, which err broke off, if any. last says that
-// it was the last one, with the number of the group's tests and its first error.
-func (s *seat) leave(err error) (last bool, tests int, first error) {
+// leave ends a session of the group, which err broke off, if any. After the last one,
+// and before anybody else gets the seat, over is called with the number of the group's
+// tests and its first error.
+func (s *seat) leave(err error, over func(tests int, first error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
 		s.err = err
 	}
 	if s.sessions--; s.sessions > 0 {
-		return false, 0, nil
+		return
 	}
-	tests, first = s.tests, s.err
+	over(s.tests, s.err)
 	s.group, s.tests, s.err = "", 0, nil
 	close(s.free)
 	s.free = make(chan struct{})
-	return true, tests, first
 }
 
 var errNoMemoryLeft = errors.New("tests that run at the same time need more memory than the server gives")

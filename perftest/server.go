@@ -129,6 +129,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 type onceEnd struct{ err error }
 
 func (e *onceEnd) Error() string { return errServedOnce.Error() }
+func (e *onceEnd) Unwrap() error { return errServedOnce }
 
 // onceError is nil unless the one session that was to be served broke off.
 func onceError(cause error) error {
@@ -171,6 +172,10 @@ func (s *Server) handle(ctx context.Context, raw net.Conn, known func()) {
 	known()
 	switch seated := s.seat.take(ctx, group, s.timing.Queue); {
 	case seated:
+	case errors.Is(context.Cause(ctx), errServedOnce):
+		s.log(Event{Peer: peer, Refused: errors.New("one client was served, and no more are to be")})
+		_ = s.refuse(conn, CodeBusy, "the server was started for one client alone (--once), which was another one: start it again")
+		return
 	case ctx.Err() != nil:
 		_ = s.refuse(conn, CodeInterrupted, "the server was stopped")
 		return
@@ -181,9 +186,11 @@ func (s *Server) handle(ctx context.Context, raw net.Conn, known func()) {
 	}
 	ended := errors.New("the session did not come to its end") // a panic
 	defer func() {
-		if last, tests, err := s.seat.leave(ended); last && s.Once && tests > 0 {
-			s.once(&onceEnd{err})
-		}
+		s.seat.leave(ended, func(tests int, err error) {
+			if s.Once && tests > 0 {
+				s.once(&onceEnd{err})
+			}
+		})
 	}()
 	ended = s.session(ctx, conn, lines, peer)
 }

@@ -379,3 +379,36 @@ func TestOnce(t *testing.T) {
 		t.Error("the server takes another session")
 	}
 }
+
+// Clients that wait for a server that serves once are told just that, each of them:
+// nobody interrupted it.
+func TestOnceWithOthersWaiting(t *testing.T) {
+	timing := fast
+	timing.Queue = 10 * time.Second
+	const waiting = 4
+	for range 5 { // who is first to see that the seat is free is chance
+		b := newLab(t, labOptions{once: true, timing: timing})
+		s := b.connect(t, b.end())
+		if r, err := s.Run(request(short(perftest.Write, perftest.Bandwidth))); err != nil || !r.Good() {
+			t.Fatal(err)
+		}
+		said := make(chan error, waiting)
+		for range waiting {
+			go func() {
+				other, err := perftest.Connect(t.Context(), b.address, b.token, b.end(), time.Second)
+				if err == nil {
+					_ = other.Close()
+				}
+				said <- err
+			}()
+		}
+		time.Sleep(200 * time.Millisecond) // until they wait
+		s.Close()
+		for range waiting {
+			err := <-said
+			if e, ok := errors.AsType[*perftest.PeerError](err); !ok || e.Code != perftest.CodeBusy || !strings.Contains(e.Text, "--once") {
+				t.Errorf("one that waited was told: %v", err)
+			}
+		}
+	}
+}
