@@ -96,7 +96,7 @@ func (a *allRun) prepare(ctx context.Context, ours []perftest.Rail) error {
 		l := a.opts.Plan.Local
 		l.Device, l.Port, l.Place = ours[at].Device, ours[at].Port, 2*len(a.open)
 		if err := perf.memory(ctx, &l, a.opts.Plan.Memory); err != nil {
-			return deviceError(fmt.Errorf("--mem, for %s: %w", pair.Rail, err))
+			return deviceError(fmt.Errorf("--%s, for %s: %w", memoryFlag(a.opts.Plan.Memory, err), pair.Rail, err))
 		}
 		onGPU = onGPU || perftest.OnGPU(l.Memory)
 		a.open, a.ends = append(a.open, pair), append(a.ends, l)

@@ -38,7 +38,7 @@ func loopbackAllRun(ctx context.Context, opts *loopbackOptions, by checks.Option
 		l := opts.Plan.Local
 		l.Device, l.Port, l.Place = ports[i].local.Device, ports[i].local.Port, ports[i].local.Place
 		if err := perf.memory(ctx, &l, opts.Plan.Memory); err != nil {
-			return deviceError(fmt.Errorf("--mem, for %s: %w", t.what.Rails[ports[i].index].Rail, err))
+			return deviceError(fmt.Errorf("--%s, for %s: %w", memoryFlag(opts.Plan.Memory, err), t.what.Rails[ports[i].index].Rail, err))
 		}
 		if l.GPU != nil {
 			t.what.Rails[ports[i].index].GPU = fmt.Sprintf("GPU%d", l.GPU.Index)

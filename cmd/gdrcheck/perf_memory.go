@@ -27,6 +27,14 @@ func addMemoryFlags(cmd *cobra.Command, a *perftest.MemoryAsk, whose, usage stri
 
 const memoryUsage = "`KIND[,WAY]` of the memory: host, cuda, cuda-vmm, rocm, auto; ways to register a GPU's: auto, dmabuf, dmabuf-pcie, data-direct, peermem"
 
+// memoryFlag names the flag that an error of an ask is about.
+func memoryFlag(a perftest.MemoryAsk, err error) string {
+	if a.GPU != "" && (a.Memory == "" || a.Memory == perftest.MemoryAuto || !errors.Is(err, errNoGPU)) {
+		return "gpu"
+	}
+	return "mem"
+}
+
 // checkMemory says what is wrong with an ask, before a machine is read for it.
 func checkMemory(a perftest.MemoryAsk, whose string) error {
 	if _, _, err := a.Parse(); err != nil {

@@ -107,7 +107,7 @@ func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 	}
 	if opts.Memory != (perftest.MemoryAsk{}) {
 		if _, err := opts.local(ctx, "", perftest.MemoryAsk{}); err != nil {
-			return usagef("--mem: %w", err)
+			return usagef("--%s: %w", memoryFlag(opts.Memory, err), err)
 		}
 	}
 	server := &perftest.Server{End: perf.end(perftest.Timing{}), Once: opts.Once, Local: opts.local}

@@ -136,7 +136,7 @@ func (p *planFlags) make(cmd *cobra.Command) error {
 			if sizes != nil {
 				plan.SizesBytes = sizes
 			}
-			if err := p.byRoutes(plan); err != nil {
+			if err := p.byRoutes(cmd, plan); err != nil {
 				return err
 			}
 		}
@@ -155,6 +155,8 @@ func checkNumbers(cmd *cobra.Command) (err error) {
 		within, ok := numbers[f.Name]
 		if n, bad := strconv.Atoi(f.Value.String()); err == nil && ok && (bad != nil || n < within.lo || n > within.hi) {
 			err = usagef("--%s %s: want %d to %d", f.Name, f.Value, within.lo, within.hi)
+		} else if here, is := onlineLists[f.Name]; err == nil && is && n >= 0 {
+			err = isOnline(f.Name, n, here)
 		}
 	})
 	if d, missing := cmd.Flags().GetDuration("margin"); err == nil && missing == nil && d < 0 {
@@ -163,11 +165,47 @@ func checkNumbers(cmd *cobra.Command) (err error) {
 	return err
 }
 
+// onlineLists tell which CPUs and NUMA nodes this node has
+// (Documentation/ABI/stable/sysfs-devices-node, testing/sysfs-devices-system-cpu).
+var onlineLists = map[string]string{
+	"cpu": "/sys/devices/system/cpu/online", "peer-cpu": "/sys/devices/system/cpu/online", "numa-node": "/sys/devices/system/node/online",
+}
+
+// isOnline refuses what this node has not. Where nothing tells, it may be there.
+func isOnline(flag string, n int, from string) error {
+	b, err := os.ReadFile(from)
+	list := strings.TrimSpace(string(b))
+	if err != nil || list == "" || inList(list, n) {
+		return nil
+	}
+	return usagef("--%s %d: this node has none of this number online; it has %s (%s)", flag, n, list, from)
+}
+
+// inList reads the kernel's list format, "0-3,8".
+func inList(list string, n int) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		lo, hi, ranged := strings.Cut(part, "-")
+		if !ranged {
+			hi = lo
+		}
+		a, errA := strconv.Atoi(lo)
+		b, errB := strconv.Atoi(hi)
+		if errA == nil && errB == nil && a <= n && n <= b {
+			return true
+		}
+	}
+	return false
+}
+
 // byRoutes adds a plan by each route that was asked for.
-func (p *planFlags) byRoutes(plan perftest.Plan) error {
+func (p *planFlags) byRoutes(cmd *cobra.Command, plan perftest.Plan) error {
+	name := fmt.Sprintf("%s %s", plan.Operation, plan.Measure)
+	if f := cmd.Flags().Lookup("op"); f == nil || f.Hidden { // the command has chosen it
+		name = string(plan.Measure)
+	}
 	for _, r := range p.routes {
 		if perftest.Route(r) == perftest.RouteCopy && p.chunk != "" { // no route between two ends
-			return usagef("%s %s: no route %q: want direct, staged or tcp", plan.Operation, plan.Measure, r)
+			return usagef("%s: no route %q: want direct, staged or tcp", name, r)
 		}
 		plan.ChunkBytes, plan.Chunks = p.set.ChunkBytes, p.set.Chunks
 		if p.chunk == "" { // what is copied is whole
@@ -175,7 +213,7 @@ func (p *planFlags) byRoutes(plan perftest.Plan) error {
 		}
 		plan := plan.Through(perftest.Route(r))
 		if err := plan.Validate(); err != nil {
-			return usagef("%s %s: %w", plan.Operation, plan.Measure, err)
+			return usagef("%s: %w", name, err)
 		}
 		p.Plans = append(p.Plans, plan)
 	}
@@ -211,7 +249,7 @@ func (p *planFlags) place(ctx context.Context) (perftest.Local, error) {
 
 func (p *planFlags) chooseMemory(ctx context.Context, l *perftest.Local) error {
 	if err := perf.memory(ctx, l, p.Memory); err != nil {
-		return deviceError(fmt.Errorf("--%smem: %w", p.whose, err))
+		return deviceError(fmt.Errorf("--%s%s: %w", p.whose, memoryFlag(p.Memory, err), err))
 	}
 	return nil
 }

@@ -1,12 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gdrcheck/gdrcheck/perftest"
+	"github.com/gdrcheck/gdrcheck/topo"
 )
 
 func TestParseSizes(t *testing.T) {
@@ -77,6 +84,83 @@ func TestPlanFaultsInOneLine(t *testing.T) {
 		code := run(s, []string{"perf", "loopback", "--dev", "double0", flags})
 		if got := fmt.Sprint(s.Err); code != 2 || got != "gdrcheck: "+want+"\n" {
 			t.Errorf("%s: exit code %d, %q, want %q", flags, code, got, want)
+		}
+	}
+}
+
+// An error names the flag that it is about, in words that are no library's, and
+// nothing that the caller did not give.
+func TestErrorNamesItsFlag(t *testing.T) {
+	old := perf
+	t.Cleanup(func() { perf = old })
+	m := copyNode(t, "0000:10:00.0")
+	m.RDMA = nodeMachine("double0").RDMA
+	perf = doubleBackend(t.TempDir())
+	perf.collect = func(context.Context, time.Duration) (*topo.Machine, error) { return m, nil }
+	token := filepath.Join(t.TempDir(), "token")
+	if err := writeToken(token, perftest.Token{}); err != nil {
+		t.Fatal(err)
+	}
+	const huge = "9223372036854775808" // one more than an int64 holds
+	for line, want := range map[string]string{
+		"copy --size 0": "bandwidth: size 0: want ",
+		"compare loopback --dev double0 --size 0":          "bandwidth: size 0: want ",
+		"loopback --dev double0 --size 0":                  "write bandwidth: size 0: want ",
+		"copy --gpu 99":                                    "--gpu: there is no GPU 99 here; there are: ",
+		"copy --mem cuda --gpu 99":                         "--gpu: there is no GPU 99 here; there are: ",
+		"copy --mem rocm --gpu 0":                          "--mem: there is no AMD GPU here",
+		"copy --mem rocm":                                  "--mem: there is no AMD GPU here",
+		"loopback --dev double0 --gpu 99":                  "--gpu: there is no GPU 99 here; there are: ",
+		"loopback --dev double0 --peer-gpu 99":             "--peer-gpu: there is no GPU 99 here; there are: ",
+		"loopback --all --gpu 99":                          "--gpu, for double0/1: there is no GPU 99 here; there are: ",
+		"server --gpu 99":                                  "--gpu: there is no GPU 99 here; there are: ",
+		"client 192.0.2.1 --gpu 99 --token-file " + token:  "--gpu: there is no GPU 99 here; there are: ",
+		"compare 192.0.2.1 --gpu 99 --token-file " + token: "--gpu: there is no GPU 99 here; there are: ",
+		"loopback --dev double0 --count " + huge:           "--count " + huge + ": the number is too large",
+		"copy --chunks x":                                  "--chunks x: want a whole number",
+		"client 192.0.2.1 --duration 5":                    "--duration 5: want a time, as in ",
+		"server --port 1.5":                                "--port 1.5: want a whole number",
+		"server --once=maybe":                              "--once maybe: want true or false",
+		"loopback --dev double0 --cpu 65535":               "--cpu 65535: this node has none of this number online; it has 0",
+		"loopback --dev double0 --peer-cpu 65535":          "--peer-cpu 65535: this node has none of this number online; it has 0",
+		"compare loopback --dev double0 --peer-cpu 65535":  "--peer-cpu 65535: this node has none of this number online; it has 0",
+		"client 192.0.2.1 --cpu 65535":                     "--cpu 65535: this node has none of this number online; it has 0",
+		"compare 192.0.2.1 --cpu 65535":                    "--cpu 65535: this node has none of this number online; it has 0",
+		"copy --cpu 65535":                                 "--cpu 65535: this node has none of this number online; it has 0",
+	} {
+		out, errs, code := inProcess(append([]string{"perf"}, strings.Fields(line)...)...)
+		if got := string(errs); code != 2 || len(out) > 0 || !strings.HasPrefix(got, "gdrcheck: "+want) || strings.Contains(got, "strconv") {
+			t.Errorf("%s: exit code %d, %q, %q, want %q", line, code, out, got, want)
+		}
+	}
+	if _, err := os.Stat("/sys/devices/system/node/online"); err == nil { // not without CONFIG_NUMA
+		for _, line := range []string{"loopback --dev double0", "client 192.0.2.1", "compare loopback --dev double0", "copy"} {
+			_, errs, code := inProcess(append([]string{"perf"}, strings.Fields(line+" --numa-node 65535")...)...)
+			if want := "gdrcheck: --numa-node 65535: this node has none of this number online; it has 0"; code != 2 || !strings.HasPrefix(string(errs), want) {
+				t.Errorf("%s: exit code %d, %q", line, code, errs)
+			}
+		}
+	}
+}
+
+// The list format of the kernel (Documentation/admin-guide/kernel-parameters.rst, "cpu lists").
+func TestInList(t *testing.T) {
+	for _, tt := range []struct {
+		list string
+		in   []int
+		out  []int
+	}{
+		{"0", []int{0}, []int{1, 10}}, {"0-3,8", []int{0, 3, 8}, []int{4, 7, 9}}, {"0-1,4-5", []int{1, 4, 5}, []int{2, 3, 6}},
+	} {
+		for _, n := range tt.in {
+			if !inList(tt.list, n) {
+				t.Errorf("%d is not in %s", n, tt.list)
+			}
+		}
+		for _, n := range tt.out {
+			if inList(tt.list, n) {
+				t.Errorf("%d is in %s", n, tt.list)
+			}
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,7 +67,7 @@ func newRootCommand(s *streams) *cobra.Command {
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; see '%s --help'", err, cmd.CommandPath())
+		return usagef("%w; see '%s --help'", flagError(err), cmd.CommandPath())
 	})
 	root.PersistentFlags().StringVar(&s.color, "color", "auto", "colour the output: auto, always or never")
 	must(root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorModes, cobra.ShellCompDirectiveNoFileComp)))
@@ -118,6 +120,25 @@ func keepsInputs(flags *pflag.FlagSet) error {
 		}
 	}
 	return nil
+}
+
+// flagError says in our words what is wrong with a number or a time that a flag was
+// given: the library's are those of package strconv and time.
+func flagError(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	want := map[string]string{
+		"int": "want a whole number", "duration": "want a time, as in 500ms, 10s or 2m", "bool": "want true or false",
+	}[invalid.GetFlag().Value.Type()]
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		want = "the number is too large"
+	case want == "":
+		return err
+	}
+	return fmt.Errorf("--%s %s: %s", invalid.GetFlag().Name, invalid.GetValue(), want)
 }
 
 // takesOutputs refuses an output that cannot be written, before the work for it.
