@@ -10,12 +10,25 @@ import (
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
-// eachResult has the measurements of some kinds as subjects. That a TCP
-// connection did not come up says nothing about RDMA: a comparison tells of it.
+// eachResult has the measurements of some kinds as subjects.
 func eachResult(measures ...perftest.Measure) func(*Node) []Subject {
-	return results(func(r *perftest.Result) bool {
-		return slices.Contains(measures, r.Plan.Measure) && (r.Plan.Route != perftest.RouteTCP || r.Failure == nil)
-	})
+	return results(func(r *perftest.Result) bool { return slices.Contains(measures, r.Plan.Measure) })
+}
+
+// failedTCP ends the check of a measurement over TCP that failed: that says nothing
+// of RDMA, but what was asked for is not known.
+func failedTCP(c *Case) {
+	r := c.Subject.Result
+	if r.Plan.Route != perftest.RouteTCP || r.Failure == nil {
+		return
+	}
+	c.Row("error", r.Failure.Error(), string(r.Faulty))
+	c.Unknown("cannot tell what TCP carries: it failed at the %s: %s", r.Faulty, r.Failure.Error())
+	if r.Failure.Check != "" {
+		c.Fix(r.Failure.Check)
+	}
+	c.Fix("See whether a firewall stands between the two addresses; or leave TCP out: --route direct,staged")
+	panic(stop{})
 }
 
 // eachMeasurement has all of them, copies within a node too.

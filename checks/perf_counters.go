@@ -46,8 +46,11 @@ func evalPerfCounters(c *Case) {
 	for _, side := range bothSides {
 		s := r.Counters[side]
 		watched += len(s.Watched)
-		if len(s.Watched) == 0 {
+		switch {
+		case len(s.Watched) == 0:
 			unseen = append(unseen, fmt.Sprintf("%s: %s", side, s.Reason))
+		case s.Reason != "":
+			unseen = append(unseen, fmt.Sprintf("%s: %d watched, and others not: %s", side, len(s.Watched), s.Reason))
 		}
 		for _, d := range s.Moved {
 			text := fmt.Sprintf("%d %s at the %s", d.Delta, d.Counted, side)
@@ -62,6 +65,9 @@ func evalPerfCounters(c *Case) {
 	}
 	switch {
 	case len(bad) > 0:
+		if len(unseen) > 0 && len(r.Counters) > 0 {
+			bad = append(bad, "there may be more: "+strings.Join(unseen, "; "))
+		}
 		c.Warn("%s", strings.Join(bad, "; "))
 		if len(bad) > reported {
 			c.Unsure("counters are the whole port's: other traffic counts, too")

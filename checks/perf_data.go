@@ -43,6 +43,9 @@ func evalPerfData(c *Case) {
 			}
 		}
 	}
+	if r.SetUp() {
+		failedTCP(c)
+	}
 	if !r.SetUp() { // where perf-setup was not to be judged
 		failed(c, r, "")
 		return

@@ -168,7 +168,7 @@ func TestMeasurementSubjects(t *testing.T) {
 		subject     string // the node: it is not judged
 	}{
 		{"a TCP connection that came up", "perf-setup", tcp(func(*perftest.Result) {}), "write bandwidth tcp mlx5_0/1"},
-		{"one that did not says nothing about RDMA", "perf-setup", tcp(refused), nodeID},
+		{"one that did not was asked for, too", "perf-setup", tcp(refused), "write bandwidth tcp mlx5_0/1"},
 		{"a latency has no share of priorities", "perf-priority", latency(perftest.Write, 1500), nodeID},
 		{"counters beside TCP", "perf-counters", tcp(func(*perftest.Result) {}), "write bandwidth tcp mlx5_0/1"},
 		{"no counters beside TCP that did not come up", "perf-counters", tcp(refused), nodeID},

@@ -25,6 +25,9 @@ const notSetUp = "could not be set up"
 
 func evalPerfSetup(c *Case) {
 	r := c.Subject.Result
+	if !r.SetUp() {
+		failedTCP(c)
+	}
 	switch f := r.Failure; {
 	case r.SetUp():
 		c.Pass("opened and connected")

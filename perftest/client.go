@@ -60,9 +60,28 @@ func dial(ctx context.Context, address string, wait time.Duration) (net.Conn, er
 			last = err // not the one that only says that the time is over
 		}
 		if !notThereYet(err) || !pause(ctx, delay) {
-			return nil, fmt.Errorf("cannot connect: %w", last)
+			return nil, fmt.Errorf("cannot connect: %w%s", last, nextStep(last, address))
 		}
 	}
+}
+
+// nextStep is what to do about a connection that did not come up, as the end of a
+// sentence; empty: the error says all.
+func nextStep(err error, address string) string {
+	_, port, splitErr := net.SplitHostPort(address)
+	if splitErr != nil {
+		return ""
+	}
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "; nobody listens there: is 'gdrcheck perf server' running on that node? The line that it printed has its address and port"
+	case errors.As(err, &dns):
+		return "; give the address that the server's line has"
+	case isTimeout(err), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ETIMEDOUT):
+		return "; open TCP port " + port + " in that node's firewall, or have the server wait on an address that this node reaches (gdrcheck perf server --listen ADDRESS)"
+	}
+	return ""
 }
 
 func notThereYet(err error) bool {
@@ -105,7 +124,7 @@ func greet(ctx context.Context, conn *tls.Conn, lines *bufio.Reader, t Token, gr
 	case isTimeout(err):
 		return fmt.Errorf("the server did not answer within %s", limit)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return errors.New("the server closed the connection: it does not take this token")
+		return errors.New("the server closed the connection: it does not take this token; " + takeToken)
 	case err != nil:
 		return err
 	case m.Error != nil:

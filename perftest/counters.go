@@ -21,7 +21,7 @@ type CounterDelta struct {
 // SideCounters is what the counters of one side's port and NIC did in a run.
 type SideCounters struct {
 	// Watched are the counters that matter and could be read before and after.
-	// Empty: nothing can be said, and Reason says why.
+	// Reason says why others could not be, or that there are none.
 	Watched []string `json:"watched,omitempty"`
 	// Moved are those of them that increased, worst sign first. Nobody else's
 	// traffic is told from the run's own.
@@ -55,7 +55,7 @@ func CompareCounters(before, after []rdma.Counter) SideCounters {
 			out.Moved = append(out.Moved, CounterDelta{Name: c.Name, Sign: c.Sign, Counted: c.Counted, Delta: c.Delta})
 		}
 	}
-	if len(out.Watched) == 0 {
+	if out.Reason = unread; len(out.Watched) == 0 {
 		out.Reason = cmp.Or(unread, "the driver keeps no counter that would tell")
 		if len(before)+len(after) == 0 {
 			out.Reason = "no counters were found"

@@ -115,6 +115,8 @@ func counter(name string, v uint64) rdma.Counter {
 
 func TestCompareCounters(t *testing.T) {
 	failed := rdma.Counter{Name: "out_of_buffer", Value: fact.Missing[uint64](fact.Failed, "out_of_buffer", "EIO")}
+	unsupported := rdma.Counter{Name: "out_of_buffer", Value: fact.Missing[uint64](fact.Unsupported, "out_of_buffer", "EOPNOTSUPP")}
+	denied := rdma.Counter{Name: "ports/1/hw_counters", Group: true, Value: fact.Missing[uint64](fact.Denied, "hw_counters", "permission denied")}
 	for _, tt := range []struct {
 		name          string
 		before, after []rdma.Counter
@@ -144,6 +146,10 @@ func TestCompareCounters(t *testing.T) {
 		{"reset", []rdma.Counter{counter("link_downed", 5)}, []rdma.Counter{counter("link_downed", 0)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
 		{"at its end", []rdma.Counter{counter("link_downed", 255)}, []rdma.Counter{counter("link_downed", 255)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
 		{"unread", []rdma.Counter{counter("out_of_buffer", 5)}, []rdma.Counter{failed}, SideCounters{Reason: "EIO"}},
+		{"unread beside others", []rdma.Counter{counter("link_downed", 5), counter("out_of_buffer", 5)}, []rdma.Counter{counter("link_downed", 5), failed}, SideCounters{Watched: []string{"link_downed"}, Reason: "EIO"}},
+		{"a folder denied beside others", []rdma.Counter{counter("link_downed", 5), denied}, []rdma.Counter{counter("link_downed", 5), denied}, SideCounters{Watched: []string{"link_downed"}, Reason: "ports/1/hw_counters was not seen: permission denied"}},
+		{"a folder denied before", []rdma.Counter{counter("link_downed", 5), denied}, []rdma.Counter{counter("link_downed", 5), counter("out_of_buffer", 5)}, SideCounters{Watched: []string{"link_downed"}, Reason: "ports/1/hw_counters was not seen: permission denied"}},
+		{"not supported beside others", []rdma.Counter{counter("link_downed", 5), unsupported}, []rdma.Counter{counter("link_downed", 5), unsupported}, SideCounters{Watched: []string{"link_downed"}}},
 		{"new", nil, []rdma.Counter{counter("link_downed", 5)}, SideCounters{Reason: "the driver keeps no counter that would tell"}},
 		{"nothing", nil, nil, SideCounters{Reason: "no counters were found"}},
 	} {

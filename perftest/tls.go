@@ -52,7 +52,10 @@ func serverTLS(cert tls.Certificate) *tls.Config {
 	return c
 }
 
-var errOtherServer = errors.New("this is not the server that the token is from: its certificate is another one (an older server's token, or somebody in between)")
+var errOtherServer = errors.New("this is not the server that the token is from: its certificate is another one (an older server's token, or somebody in between); " + takeToken)
+
+// takeToken is where the right token is.
+const takeToken = "take the line that the server printed when it was started last, or the file that it wrote (--token-file)"
 
 // clientTLS trusts the one certificate that the token names, and no authority.
 func clientTLS(t Token) *tls.Config {
@@ -81,7 +84,7 @@ func handshake(ctx context.Context, c *tls.Conn, limit time.Duration) error {
 		return nil
 	}
 	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return fmt.Errorf("the other side does not speak TLS: it is no gdrcheck (it began with %q)", record.RecordHeader[:])
+		return fmt.Errorf("the other side does not speak TLS: it is no gdrcheck (it began with %q); compare the port with the one in the server's line", record.RecordHeader[:])
 	}
 	if errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
 		return fmt.Errorf("no TLS handshake within %s", limit)

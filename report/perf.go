@@ -135,7 +135,7 @@ func (p *page) perfVerdict(doc *Perf) {
 		p.folded(groups, checks.Pass, "passed")
 	}
 	p.each(groups, checks.Unknown)
-	p.each(groups, checks.Blocked)
+	p.blocked(open)
 	p.blank()
 	rules := doc.Rules
 	rules.Note = "" // it is of what a measurement does not need

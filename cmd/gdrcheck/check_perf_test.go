@@ -143,6 +143,41 @@ func TestMeasureNodeBusy(t *testing.T) {
 	}
 }
 
+// A folder of counters, or a counter, that could not be read beside others that were,
+// before the test, after it or both times: the check of counters says so, and which,
+// and does not pass; nor where others moved.
+func TestMeasureNodeUnreadCounters(t *testing.T) {
+	for _, state := range []fact.State{fact.Denied, fact.Failed, fact.NotCollected} {
+		for _, unread := range []rdma.Counter{
+			{Name: "ports/1/hw_counters", Group: true, Value: fact.Missing[uint64](state, "x", "no luck")},
+			{Name: "out_of_buffer", Value: fact.Missing[uint64](state, "x", "no luck")},
+		} {
+			for _, moving := range []bool{false, true} {
+				b := nodeDouble(t, map[string]uint64{}, nil)
+				var reads atomic.Uint64
+				b.read = func(context.Context, string, int, []string) []rdma.Counter {
+					n := uint64(0)
+					if moving {
+						n = reads.Add(1)
+					}
+					return []rdma.Counter{
+						{Name: "port_xmit_data", Value: fact.Of[uint64](0, "x")},
+						{Name: "link_downed", Value: fact.Of(n, "y")}, unread,
+					}
+				}
+				_, outcome := measureTest(t, b, nodeMachine("mlx5_0"), nodePerf{Budget: 2 * time.Second})
+				got, want := verdictOf(outcome, "perf-counters", "write bandwidth mlx5_0/1"), "unknown: cannot tell of all: initiator: 1 watched, and others not: "
+				if moving {
+					want = "warn: "
+				}
+				if !strings.HasPrefix(got, want) || !strings.Contains(got, "1 watched, and others not: ") || !strings.Contains(got, "no luck") || unread.Group && !strings.Contains(got, unread.Name) {
+					t.Errorf("%s %s, moving %t: %s", unread.Name, state, moving, got)
+				}
+			}
+		}
+	}
+}
+
 // Whatever a driver does, it ends within the budget, and each port has its word.
 func TestMeasureNodeBudget(t *testing.T) {
 	const budget = time.Second

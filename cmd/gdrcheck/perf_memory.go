@@ -87,11 +87,9 @@ func unseenGPUs(m *topo.Machine) string {
 		}
 	}
 	for i := range m.PCI {
-		switch f := &m.PCI[i]; f.Class.State {
-		case fact.Denied, fact.Failed, fact.NotCollected:
-			if f.Class.Reason != "" {
-				return fmt.Sprintf("the class of %s was not seen: %s", f.Address, f.Class.Reason)
-			}
+		f := &m.PCI[i]
+		if slices.Contains([]fact.State{fact.Denied, fact.Failed, fact.NotCollected}, f.Class.State) && f.Class.Reason != "" {
+			return fmt.Sprintf("the class of %s was not seen: %s", f.Address, f.Class.Reason)
 		}
 	}
 	return ""

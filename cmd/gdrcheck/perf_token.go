@@ -14,6 +14,9 @@ import (
 // the node, in the list of processes.
 const tokenEnv = "GDRCHECK_PERF_TOKEN"
 
+// whoWrites says where a file with a token comes from.
+const whoWrites = "'gdrcheck perf server --token-file FILE' writes it, for its owner alone, and removes it when it ends"
+
 // maxTokenBytes is far more than a token has.
 const maxTokenBytes = 4 << 10
 
@@ -23,7 +26,7 @@ func readToken(s *streams, file string) (perftest.Token, error) {
 	switch file {
 	case "":
 		if text == "" {
-			return perftest.Token{}, usagef("no token: run the line that 'gdrcheck perf server' printed, or give --token-file")
+			return perftest.Token{}, usagef("no token: run the line that 'gdrcheck perf server' printed, which sets %s, or give the server's --token-file", tokenEnv)
 		}
 	case "-":
 		b, err := io.ReadAll(io.LimitReader(s.In, maxTokenBytes))
@@ -35,18 +38,18 @@ func readToken(s *streams, file string) (perftest.Token, error) {
 		// Of a FIFO that nobody writes to, opening would not return.
 		f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
-			return perftest.Token{}, usagef("cannot read the token in %s: %w", file, pathCause(err))
+			return perftest.Token{}, usagef("cannot read the token in %s: %w; %s", file, pathCause(err), whoWrites)
 		}
 		defer f.Close()
 		b, err := io.ReadAll(io.LimitReader(f, maxTokenBytes))
 		if err != nil {
-			return perftest.Token{}, usagef("cannot read the token in %s: %w", file, pathCause(err))
+			return perftest.Token{}, usagef("cannot read the token in %s: %w; %s", file, pathCause(err), whoWrites)
 		}
 		text, from = string(b), file
 	}
 	t, err := perftest.ParseToken(text)
 	if err != nil {
-		return t, usagef("%s: %w", from, err)
+		return t, usagef("%s: %w; it is in the line that 'gdrcheck perf server' printed, or in the file of its --token-file", from, err)
 	}
 	return t, nil
 }

@@ -90,20 +90,17 @@ func (e *Perf) Open(ctx context.Context, p perftest.Plan, l perftest.Local, side
 // notStarted says which limit of this very process keeps it from starting a worker:
 // it is no fault of what was to be measured.
 func notStarted(err error) error {
-	f := &perftest.Failure{Call: perftest.CallStart, Cause: err.Error()}
 	errno := syscall.Errno(0)
-	if errors.As(err, &errno) {
-		f.Errno = int(errno)
-	}
-	switch {
-	case errno == syscall.EMFILE || errno == syscall.ENFILE:
-		f.Check = "let gdrcheck open more files: ulimit -n 4096, or LimitNOFILE= of its unit"
-	case errno == syscall.EAGAIN:
-		f.Check = "let this user have more processes: ulimit -u 4096, or TasksMax= of the unit, pids.max of the container"
-	case errno == syscall.ENOMEM:
-		f.Check = "let gdrcheck have more memory: ulimit -v unlimited, or memory.max of the container"
-	}
-	return f
+	_ = errors.As(err, &errno) // 0: no system call's
+	return &perftest.Failure{Call: perftest.CallStart, Errno: int(errno), Cause: err.Error(), Check: raises[errno]}
+}
+
+// raises says what raises the limit that a call's error stands for.
+var raises = map[syscall.Errno]string{
+	syscall.EMFILE: "let gdrcheck open more files: ulimit -n 4096, or LimitNOFILE= of its unit",
+	syscall.ENFILE: "let this node open more files: sysctl fs.file-max",
+	syscall.EAGAIN: "let this user have more processes: ulimit -u 4096, or TasksMax= of the unit, pids.max of the container",
+	syscall.ENOMEM: "let gdrcheck have more memory: ulimit -v unlimited, or memory.max of the container",
 }
 
 var errNoAnswer = errors.New("the worker's answer lacks what was asked for")

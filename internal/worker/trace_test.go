@@ -109,3 +109,42 @@ func TestLostBetweenCalls(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Every call of CUDA or HIP that fails while memory is taken or registered says of
+// which GPU: its number and its address.
+func TestFailureNamesGPU(t *testing.T) {
+	hip := filepath.Join(t.TempDir(), "libhip.so")
+	if b, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-w", "-o", hip, "../mem/testdata/libhip.c").CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, b)
+	}
+	cuda := filepath.Join(stubDir, "cuda.so")
+	t.Setenv(VerbsLibraryEnv, provider(t))
+	t.Setenv(CUDALibraryEnv, cuda)
+	t.Setenv(HIPLibraryEnv, hip)
+	for kind, faults := range map[string]string{
+		perftest.MemoryCUDA:    "cuInit:100 cuDeviceGetByPCIBusId:101 cuDevicePrimaryCtxRetain:2 cuCtxSetCurrent:201 cuMemAlloc_v2:2 cuMemGetHandleForAddressRange:801",
+		perftest.MemoryCUDAVMM: "cuMemAddressReserve:2 cuMemCreate:2 cuMemMap:1 cuMemSetAccess:1",
+		perftest.MemoryROCm:    "hipInit:100 hipDeviceGetByPCIBusId:101 hipSetDevice:101 hipMalloc:2 hsa_amd_portable_export_dmabuf:4097",
+	} {
+		t.Setenv("GDR_STUB_CUDA_LIBRARY", cuda)
+		if kind == perftest.MemoryROCm {
+			t.Setenv("GDR_STUB_CUDA_LIBRARY", hip)
+		}
+		for fault := range strings.FieldsSeq(faults) {
+			t.Run(kind+" "+fault, func(t *testing.T) {
+				t.Setenv("GDR_STUB_CUDA", fault)
+				p := perftest.NewPlan(perftest.WriteImm, perftest.Bandwidth)
+				p.FootprintBytes = 1 << 20
+				l := perftest.NewLocal("stub0")
+				l.Memory, l.Way, l.GPU = kind, perftest.WayDMABuf, &perftest.GPU{Index: 3, Addr: pci.Address{Bus: 0x10}}
+				e := &Perf{}
+				defer e.Close()
+				_, err := e.Open(t.Context(), p, l, perftest.Responder)
+				call, _, _ := strings.Cut(fault, ":")
+				if err == nil || !strings.Contains(err.Error(), call+" on GPU3 (0000:10:00.0): ") {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+	}
+}

@@ -56,6 +56,17 @@ void place(uint8_t *to, const uint8_t *from, uint32_t n)
 
 static int fatal(int type) { return type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_PORT_ERR; }
 
+/* Whether the cable is out before the next message. */
+static int pulled(struct qp *q)
+{
+	if (messages + 1 < fault_at || strcmp(fault, "unplug"))
+		return 0;
+	if (!unplugged)
+		report(IBV_EVENT_PORT_ERR, q);
+	unplugged = 1;
+	return 1;
+}
+
 /* Runs the oldest request of q; 0 if it has to wait for a receive. */
 static int step(struct qp *q)
 {
@@ -76,7 +87,7 @@ static int step(struct qp *q)
 	if (reported && fatal(fault_type))
 		return 0;
 	if (process_of(number) != own_process())
-		return step_far(q, e, number, from);
+		return pulled(q) ? 0 : step_far(q, e, number, from);
 	if (!peer || peer->state < IBV_QPS_RTR) {
 		if (!ud)
 			return 0;
@@ -86,12 +97,8 @@ static int step(struct qp *q)
 	}
 	if (receives && peer->rq_head == peer->rq_tail && !ud)
 		return 0;
-	if (messages + 1 >= fault_at && !strcmp(fault, "unplug")) {
-		if (!unplugged)
-			report(IBV_EVENT_PORT_ERR, q);
-		unplugged = 1;
+	if (pulled(q))
 		return 0;
-	}
 	messages++;
 	q->sq_tail++;
 	if (is("drop") || (!strcmp(fault, "lose") && messages % fault_at == 0) || (receives && peer->rq_head == peer->rq_tail)) {
