@@ -180,7 +180,7 @@ func measuring(name string) (*cobra.Command, func() string) {
 	case "compare loopback":
 		cmd = newPerfCompareLoopbackCommand(s, compare)
 	case "copy":
-		cmd = newPerfCopyCommand(s, func(_ context.Context, o *copyOptions) error { note(&o.Plan); return nil })
+		cmd = newPerfCopyCommand(s, func(_ context.Context, o *copyOptions) error { note(&o.Plan, o.All); return nil })
 	}
 	return cmd, func() string { return seen }
 }
