@@ -150,6 +150,7 @@ func gpuExportsDMABuf(c *Case) answer {
 	case flavour != "open":
 		return answer{no, "the " + flavour + " GPU driver does not export it"}
 	}
+	// The open modules began with 515: without a version the flavour alone tells.
 	version, ok := c.Machine.GPU.NVIDIA.Version.Get()
 	if ok && major(version) < c.Thresholds.DMABufMinNVIDIADriver {
 		return answer{no, fmt.Sprintf("GPU driver %s is older than %d", version, c.Thresholds.DMABufMinNVIDIADriver)}

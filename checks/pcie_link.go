@@ -154,8 +154,7 @@ func evalLinkSpeed(c *Case) {
 			c.Fix(recheckLink(c)...)
 			return
 		}
-		c.Fix(fmt.Sprintf("See whether the link trains badly: sudo lspci -vv -s %s | grep -E 'LnkSta|LnkCtl2'; dmesg | grep -E '%s|pcieport'", addr, addr),
-			"Check that the BIOS does not limit the slot's PCIe generation, then reseat the card")
+		c.Fix(fixTraining(addr)...)
 	case now.SpeedGTPerSec < best.own.MaxSpeedGTPerSec:
 		c.Warn("the card can do Gen%d, the port above it (%s) only Gen%d", generation(best.own.MaxSpeedGTPerSec),
 			best.slot.Address, generation(best.slotLink.MaxSpeedGTPerSec))
@@ -185,11 +184,16 @@ func judgeLoadedLink(c *Case, link pci.Link, best linkBest) {
 		c.Pass("Gen%d under load; the idle GPU lowers it", generation(link.SpeedGTPerSec))
 		return
 	}
-	addr := c.linkOwner()
 	c.Warn("runs at %s GT/s (Gen%d) under load, too, not at %s (Gen%d)", trimFloat(link.SpeedGTPerSec), generation(link.SpeedGTPerSec),
 		trimFloat(best.speed), generation(best.speed))
-	c.Fix(fmt.Sprintf("See whether the link trains badly: sudo lspci -vv -s %s | grep -E 'LnkSta|LnkCtl2'; dmesg | grep -E '%s|pcieport'", addr, addr),
-		"Check that the BIOS does not limit the slot's PCIe generation, then reseat the card")
+	c.Fix(fixTraining(c.linkOwner())...)
+}
+
+func fixTraining(a pci.Address) []string {
+	return []string{
+		fmt.Sprintf("See whether the link trains badly: sudo lspci -vv -s %s | grep -E 'LnkSta|LnkCtl2'; dmesg | grep -E '%s|pcieport'", a, a),
+		"Check that the BIOS does not limit the slot's PCIe generation, then reseat the card",
+	}
 }
 
 // idle says whether a GPU may be saving power: one that works, or is known to be

@@ -70,14 +70,15 @@ func evalPerfPorts(c *Case) {
 	}
 }
 
-// withItself tells what memory a rail was measured in. That a GPU's could not be is
-// judged by gdr-registration.
+// withItself tells what memory a rail was measured in. That a GPU's cannot be
+// registered is judged by gdr-registration.
 func withItself(c *Case, r *perftest.RailPair) {
 	text, judge := "measured with itself", c.Pass
 	switch {
 	case r.GPUNotMeasured != "" && r.GPU == "":
 		text += ", in host memory alone; cannot tell whether there is a GPU to measure: " + r.GPUNotMeasured
-		judge = c.Unknown
+	case r.GPUUnknown:
+		text += fmt.Sprintf(", in host memory alone; cannot tell what it reaches in that of %s: %s", r.GPU, r.GPUNotMeasured)
 	case r.GPUNotMeasured != "":
 		text += fmt.Sprintf(", in host memory alone, not in that of %s: %s", r.GPU, r.GPUNotMeasured)
 		judge = c.Info
@@ -87,9 +88,10 @@ func withItself(c *Case, r *perftest.RailPair) {
 	if len(r.LeftOut) > 0 {
 		text += "; there was no time for: " + strings.Join(r.LeftOut, ", ")
 		c.Fix(moreTime)
-		if judge = c.Info; r.GPUNotMeasured != "" && r.GPU == "" {
-			judge = c.Unknown
-		}
+		judge = c.Info
+	}
+	if r.GPUUnknown {
+		judge = c.Unknown
 	}
 	judge("%s", text)
 }

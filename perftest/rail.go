@@ -72,6 +72,8 @@ type RailPair struct {
 	// memory was.
 	GPU            string `json:"gpu,omitempty"`
 	GPUNotMeasured string `json:"gpu_not_measured,omitempty"`
+	// GPUUnknown: nor is it known whether it could have been.
+	GPUUnknown bool `json:"gpu_unknown,omitempty"`
 	// LeftOut is what there was no time for.
 	LeftOut []string `json:"left_out,omitempty"`
 }

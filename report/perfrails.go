@@ -94,6 +94,9 @@ func (p *page) notOnGPU(r perftest.RailPair) [2]string {
 	if r.GPU == "" {
 		return [2]string{p.mark(checks.Unknown), fmt.Sprintf("%s: in host memory; cannot tell whether there is a GPU to measure: %s", r.Rail, r.GPUNotMeasured)}
 	}
+	if r.GPUUnknown {
+		return [2]string{p.mark(checks.Unknown), fmt.Sprintf("%s: in host memory; cannot tell what it reaches in that of %s: %s", r.Rail, r.GPU, r.GPUNotMeasured)}
+	}
 	return [2]string{p.mark(checks.Info), fmt.Sprintf("%s: in host memory, not in that of %s: %s", r.Rail, r.GPU, r.GPUNotMeasured)}
 }
 

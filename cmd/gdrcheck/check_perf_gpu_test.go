@@ -113,8 +113,8 @@ func TestMeasureNodeGPU(t *testing.T) {
 		},
 		"a busy GPU": {
 			nil, "the GPU is in use by 2 processes", hostOnly,
-			"info: measured with itself, in host memory alone, not in that of GPU0: whether its memory can be registered is not known: the GPU is in use by 2 processes",
-			"stub0/1: in host memory, not in that of GPU0",
+			"unknown: measured with itself, in host memory alone; cannot tell what it reaches in that of GPU0: whether its memory can be registered is not known: the GPU is in use by 2 processes",
+			"stub0/1: in host memory; cannot tell what it reaches in that of GPU0",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestMeasureNodeUnseenGPU(t *testing.T) {
 		"registration lost": {func(m *topo.Machine) {
 			m.GPU.GPUs = []gpu.GPU{{Vendor: gpu.VendorNVIDIA}}
 			lost("registration")(m)
-		}, "info: measured with itself, in host memory alone, not in that of GPU0: whether its memory can be registered is not known: it could not be collected: it took longer than 15s"},
+		}, "unknown: measured with itself, in host memory alone; cannot tell what it reaches in that of GPU0: whether its memory can be registered is not known: it could not be collected: it took longer than 15s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := nodeMachine("stub0")

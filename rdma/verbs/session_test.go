@@ -443,11 +443,18 @@ func TestAllDatagramsLost(t *testing.T) {
 
 // A device that refuses so much inline data gets less, and the result says so.
 func TestInlineRefused(t *testing.T) {
-	t.Setenv("GDR_STUB_FAULT", "inline")
-	p := small(perftest.Write, perftest.Latency, 64)
-	r := loopback(t, p)
-	if r.Failure != nil || !r.Good() || len(r.Initiator.Notes) != 1 || !strings.Contains(r.Initiator.Notes[0], "inlines 32 bytes") {
-		t.Errorf("%v, %+v", r.Failure, r.Initiator.Notes)
+	for _, tt := range []struct {
+		fault  string
+		inline int
+		want   string
+	}{{"inline", 64, "inlines 32 bytes"}, {"", 4096, "inlines 256 bytes"}} {
+		t.Setenv("GDR_STUB_FAULT", tt.fault)
+		p := small(perftest.Write, perftest.Latency, tt.inline)
+		p.InlineBytes = tt.inline
+		r := loopback(t, p)
+		if r.Failure != nil || !r.Good() || len(r.Initiator.Notes) != 1 || !strings.Contains(r.Initiator.Notes[0], tt.want) {
+			t.Errorf("%v, %+v", r.Failure, r.Initiator.Notes)
+		}
 	}
 }
 

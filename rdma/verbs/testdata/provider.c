@@ -289,7 +289,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	struct qp *q;
 
 	begin(__func__);
-	if (!strcmp(fault, "inline") && a->cap.max_inline_data > 32) {
+	if (a->cap.max_inline_data > (strcmp(fault, "inline") ? sizeof(q->sq->inlined) : 32)) {
 		errno = EINVAL;
 		return NULL;
 	}
