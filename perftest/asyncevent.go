@@ -3,6 +3,7 @@ package perftest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -138,6 +139,41 @@ func (r Reported) of(s Side) Reported {
 		out.Events = append(out.Events, e)
 	}
 	return out
+}
+
+// eventEndLost is what is reported of an end whose process ended while no call of it ran:
+// the side that answers a write has none to do.
+const eventEndLost = "end lost"
+
+// Lost says that the process of an end is gone, and why.
+func (r *Reported) Lost(f *Failure) {
+	if n := len(r.Events); n >= MaxAsyncEvents {
+		r.Events = r.Events[:MaxAsyncEvents-1]
+		r.MoreEvents += uint64(n - len(r.Events))
+	}
+	r.Events = append(r.Events, AsyncEvent{Type: eventEndLost, Meaning: f.Cause[:min(len(f.Cause), maxText)], Subject: f.Subject, Harmful: true})
+}
+
+// blameLost has a failure be that of the end whose process was lost: that no packet
+// was acknowledged at the other one came of it.
+func (r *Result) blameLost() {
+	lost := func(s Side) bool {
+		return slices.ContainsFunc(r.Events, func(e AsyncEvent) bool { return e.Type == eventEndLost && e.Side == s })
+	}
+	known := lost(r.Faulty) // of two losses, the one that ended the test
+	r.Events = slices.DeleteFunc(r.Events, func(e AsyncEvent) bool {
+		if e.Type != eventEndLost || r.Failure == nil {
+			return false
+		}
+		if !known && e.Side != r.Faulty {
+			f := &Failure{Call: "run", Subject: e.Subject, Cause: e.Meaning}
+			if r.Failure.Status != "" {
+				f.Cause += "; what the other end saw of it was " + r.Failure.Status
+			}
+			r.Failure, r.Faulty = f, e.Side
+		}
+		return true
+	})
 }
 
 func (r *Reported) check() error {

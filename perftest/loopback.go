@@ -23,6 +23,7 @@ func Loopback(ctx context.Context, initiator, responder Engine, p Plan, a, b Loc
 	})
 	err := g.Wait()
 	result.Join(other.Reported)
+	result.blameLost()
 	return result, err
 }
 

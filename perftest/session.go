@@ -101,6 +101,7 @@ func (e *End) runTest(c *link, id uint64, side Side, p Plan, l Local, before []r
 		return result, err
 	}
 	result.Join(m.Finished.of(side.other()))
+	result.blameLost()
 	result.Counters = map[Side]SideCounters{side: ours, side.other(): m.Finished.Counters}
 	if side == Initiator {
 		result.SetLimits(limits, m.Finished.Limits)

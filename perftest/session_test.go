@@ -412,3 +412,34 @@ func TestOnceWithOthersWaiting(t *testing.T) {
 		}
 	}
 }
+
+// A server that lost its own process in a run says so to the client and to its log,
+// where the client saw no more than that nothing was acknowledged.
+func TestServerBlamesItself(t *testing.T) {
+	b := newLab(t, labOptions{})
+	var loss perftest.Reported
+	loss.Lost(&perftest.Failure{Call: "events", Subject: "double0", Cause: "the worker was ended by SIGKILL"})
+	b.NewEngine = func() perftest.Engine { return &perfdouble.Engine{Dir: b.dir, Reports: loss.Events} }
+	end := b.end()
+	end.NewEngine = func() perftest.Engine {
+		return &perfdouble.Engine{Dir: b.dir, Before: func(_ context.Context, call string) error {
+			if call == "run" {
+				return &perftest.Failure{Call: "work completion", Status: "IBV_WC_RETRY_EXC_ERR", Cause: "no acknowledgement after all retries"}
+			}
+			return nil
+		}}
+	}
+	s := b.connect(t, end)
+	defer s.Close()
+	got, err := s.Run(request(short(perftest.Write, perftest.Bandwidth)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := b.wait(t, "the result", func(e perftest.Event) bool { return e.Result != nil })
+	for who, r := range map[string]*perftest.Result{"client": got, "server": there.Result} {
+		const want = "run on double0: the worker was ended by SIGKILL; what the other end saw of it was IBV_WC_RETRY_EXC_ERR"
+		if r.Failure == nil || r.Failure.Error() != want || r.Faulty != perftest.Responder || len(r.Events) > 0 {
+			t.Errorf("%s: at the %s: %v, %+v", who, r.Faulty, r.Failure, r.Events)
+		}
+	}
+}

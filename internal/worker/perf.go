@@ -58,6 +58,7 @@ type Perf struct {
 	p     *process
 	plan  perftest.Plan
 	local perftest.Local
+	gone  *perftest.Failure // how the worker ended by itself; nil: it did not
 
 	reported perftest.Reported
 }
@@ -160,8 +161,11 @@ func (e *Perf) Verify(ctx context.Context, size int, peer perftest.Outcome) (*pe
 
 // Events implements perftest.Engine.
 func (e *Perf) Events(ctx context.Context) perftest.Reported {
-	if e.p != nil { // one that hangs, or is gone, has told what it could
+	if e.p != nil && e.gone == nil { // one that hangs, or is gone, has told what it could
 		_, _ = e.do(ctx, perfCommand{Do: "events"}, eventsLimit, nil)
+	}
+	if e.gone != nil {
+		e.reported.Lost(e.gone)
 	}
 	return e.reported
 }
@@ -240,7 +244,10 @@ func (e *Perf) lost(ctx context.Context, step string, limit time.Duration, err e
 			f.Check += ", or wait longer (--idle)"
 		}
 	case errors.Is(err, io.EOF):
-		f.Cause = e.p.ending()
+		if e.gone != nil {
+			return e.gone
+		}
+		f.Cause, e.gone = e.p.ending(), f
 	}
 	switch {
 	case through && call != "":
