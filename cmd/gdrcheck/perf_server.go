@@ -94,7 +94,11 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, ending...)
 	const moment = 3 * time.Second // schedulers and timeout(1) send a signal twice
 	context.AfterFunc(ctx, func() { time.AfterFunc(moment, stop) })
-	return ctx, stop
+	return ctx, func() {
+		if ctx.Err() == nil { // else the second one may still be on its way
+			stop()
+		}
+	}
 }
 
 func perfServerRun(ctx context.Context, opts *perfServerOptions) error {

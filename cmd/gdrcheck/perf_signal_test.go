@@ -113,3 +113,18 @@ func TestEndedBySignal(t *testing.T) {
 		}
 	}
 }
+
+// Schedulers and timeout(1) send a signal twice. The second one may come when all is
+// done and the program about to end: it must not end it another way.
+func TestSignalTwice(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		ctx, stop := untilSignal(t.Context())
+		for range 2 {
+			if err := syscall.Kill(os.Getpid(), s); err != nil {
+				t.Fatal(err)
+			}
+			<-ctx.Done()
+			stop()
+		}
+	}
+}
