@@ -15,7 +15,7 @@ import (
 var gdrRegistration = Check{
 	ID: "gdr-registration", Title: "memory of the GPU can be registered with the NIC", Area: AreaDriver, Severity: SeverityError, Rung: RungWay,
 	DependsOn: []string{"gpu-present", "rdma-device-present"},
-	Why:       "Whatever settings promise, the registration itself decides whether a NIC may read and write GPU memory. It moves no data: that comes right where it should, only a measurement shows (gdrcheck perf --mem cuda).",
+	Why:       "Whatever settings promise, the registration itself decides whether a NIC may read and write GPU memory. It moves no data: that comes right where it should, only a measurement shows (gdrcheck perf loopback --dev DEVICE --mem cuda).",
 	Fix:       []string{"See what each way answers: sudo gdrcheck check --probe --only gdr-registration", "Mend one of them, DMA-BUF with the open GPU kernel modules or nvidia-peermem: gdrcheck explain gdr-way"},
 	Refs: []string{
 		"https://docs.nvidia.com/cuda/gpudirect-rdma/",

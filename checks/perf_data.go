@@ -86,6 +86,10 @@ func brokeOff(c *Case, r *perftest.Result) {
 	if f.Check != "" {
 		c.Fix(f.Check)
 	}
+	if r.Plan.Route == perftest.RouteCopy {
+		c.Fix("Measure again; if it breaks off again, see what the kernel and the GPU logged meanwhile: dmesg -T | grep -i -e xid -e nvrm -e amdgpu -e aer | tail -50")
+		return
+	}
 	c.Fix("Measure again: what breaks off once may be a cable that was pulled or an end that was stopped",
 		"If it breaks off again, see which end it is: measure each with itself (gdrcheck perf loopback --dev DEVICE), and with a third",
 		fmt.Sprintf("See what the kernel logged meanwhile, at the %s first: dmesg -T | tail -50", r.Faulty))

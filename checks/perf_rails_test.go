@@ -162,6 +162,11 @@ pci0000:00
 			t.Errorf("%s %s", f.Verdict, f.Message)
 		}
 	}
+	broken := copied("GPU0", true, 0, 200)
+	broken.Failure, broken.Faulty, broken.FailedAt, broken.Steps = &perftest.Failure{Call: "cuMemcpyDtoHAsync_v2"}, perftest.Initiator, perftest.StageRan, nil
+	if f := onMeasurements(t, m, "perf-data", broken)[0]; f.Verdict != Fail || strings.Contains(strings.Join(f.Fix, "\n"), "cable") || !strings.Contains(strings.Join(f.Fix, "\n"), "xid") {
+		t.Errorf("%s %q", f.Verdict, f.Fix)
+	}
 	if f := onMeasurements(t, m, "perf-priority", all...); len(f) != 1 || f[0].Verdict != NotApplicable {
 		t.Errorf("no port took part: %+v", f)
 	}

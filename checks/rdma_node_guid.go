@@ -10,7 +10,7 @@ import (
 var rdmaNodeGUID = Check{
 	ID: "rdma-node-guid", Title: "the RDMA device has a node GUID", Area: AreaRDMA, Severity: SeverityError, Rung: RungPort,
 	Why: "A virtual function gets its GUID from the host. Where nobody set one, it is zero: rdma_cm crashes or finds no device, and a subnet manager keeps its port down.",
-	Fix: []string{"On the host, the GUID being yours to choose: sudo ip link set PF vf N node_guid GUID && sudo ip link set PF vf N port_guid GUID", "Then bind the VF anew: echo ADDRESS | sudo tee /sys/bus/pci/drivers/mlx5_core/unbind, and the same to bind"},
+	Fix: []string{"On the host, the GUID being yours to choose: sudo ip link set PF vf N node_guid GUID && sudo ip link set PF vf N port_guid GUID", "Then bind the VF anew: echo ADDRESS | sudo tee /sys/bus/pci/drivers/mlx5_core/unbind; echo ADDRESS | sudo tee /sys/bus/pci/drivers/mlx5_core/bind"},
 	Refs: []string{
 		"https://github.com/k8snetworkplumbingwg/sriov-network-operator/issues/267",
 		"https://man7.org/linux/man-pages/man8/ip-link.8.html",
@@ -52,7 +52,7 @@ func fixGUID(c *Case) []string {
 	}
 	return []string{
 		fmt.Sprintf("On the host (N is the VF's number, the GUID is yours to choose): sudo ip link set %s vf N node_guid 02:00:00:ff:fe:00:00:01 && sudo ip link set %s vf N port_guid 02:00:00:ff:fe:00:00:01", pf, pf),
-		fmt.Sprintf("Then bind the VF anew: echo %s | sudo tee /sys/bus/pci/drivers/mlx5_core/unbind, and the same to bind", addr),
+		fmt.Sprintf("Then bind the VF anew: echo %[1]s | sudo tee /sys/bus/pci/drivers/mlx5_core/unbind; echo %[1]s | sudo tee /sys/bus/pci/drivers/mlx5_core/bind", addr),
 		"Kubernetes: the SR-IOV operator or ib-kubernetes sets it; update them",
 	}
 }

@@ -102,11 +102,11 @@ type NotMade struct {
 
 // String says how many were not made, and why.
 func (n *NotMade) String() string {
-	was := "tests were"
+	was := "were"
 	if n.Tests == 1 {
-		was = "test was"
+		was = "was"
 	}
-	return fmt.Sprintf("%d of %d %s not made: %s", n.Tests, n.Tests+n.Measured, was, n.Why)
+	return fmt.Sprintf("%d of %d tests %s not made: %s", n.Tests, n.Tests+n.Measured, was, n.Why)
 }
 
 // Cut says of so many tests that they were not made, and why: what was measured

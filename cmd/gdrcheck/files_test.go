@@ -110,6 +110,7 @@ func TestWriteFiles(t *testing.T) {
 // A signal between staging and naming leaves nothing behind. The FIFO that
 // nobody reads holds the program there.
 func TestSignalWhileStaged(t *testing.T) {
+	hangups(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		dir := t.TempDir()
 		cmd := exec.Command("gdrcheck", "check", "--example", "-o", "json="+fifo(t), "-o", "table="+dir+"/out")

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -37,6 +38,15 @@ func (p *process) code(t *testing.T) int {
 	return p.ProcessState.ExitCode()
 }
 
+// hangups lets those that the test starts hear of a lost terminal, where the test itself
+// was started by nohup: an ignored signal is inherited, one that is waited for is not.
+func hangups(t *testing.T) {
+	t.Helper()
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(c) })
+}
+
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
@@ -49,6 +59,7 @@ func until(t *testing.T, what string, is func() bool) {
 // Whatever ends one of both, a key, a scheduler or the loss of its terminal, the
 // other is told and the token is gone; under nohup the last ends neither.
 func TestEndedBySignal(t *testing.T) {
+	hangups(t)
 	for _, tt := range []struct {
 		signal syscall.Signal
 		server bool // it gets the signal

@@ -25,6 +25,7 @@ const maxTokenBytes = 4 << 10
 // readToken takes the token from a file ("-": standard input), else from the environment.
 func readToken(s *streams, file string) (perftest.Token, error) {
 	text, from := s.Getenv(tokenEnv), tokenEnv
+	var open *os.File
 	switch file {
 	case "":
 		if text == "" {
@@ -43,7 +44,7 @@ func readToken(s *streams, file string) (perftest.Token, error) {
 			return perftest.Token{}, usagef("cannot read the token in %s: %w; %s", file, pathCause(err), whoWrites)
 		}
 		defer f.Close()
-		warnOpen(s, f, file)
+		open = f
 		b, err := io.ReadAll(io.LimitReader(f, maxTokenBytes))
 		if err != nil {
 			return perftest.Token{}, usagef("cannot read the token in %s: %w; %s", file, pathCause(err), whoWrites)
@@ -53,6 +54,9 @@ func readToken(s *streams, file string) (perftest.Token, error) {
 	t, err := perftest.ParseToken(text)
 	if err != nil {
 		return t, usagef("%s: %w; it is in the line that 'gdrcheck perf server' printed, or in the file of its --token-file", from, err)
+	}
+	if open != nil {
+		warnOpen(s, open, from)
 	}
 	return t, nil
 }

@@ -131,3 +131,15 @@ func TestTokenFromFIFO(t *testing.T) {
 		t.Error("it waits for ever")
 	}
 }
+
+// What is no token is nobody's to protect: the advice to change a file's mode comes for
+// a token alone.
+func TestNoAdviceForOtherFiles(t *testing.T) {
+	s, file := quiet(), filepath.Join(t.TempDir(), "passwd")
+	if err := os.WriteFile(file, []byte("root:x:0:0::/root:/bin/sh\n"), 0o644); err != nil { //nolint:gosec // what it is about
+		t.Fatal(err)
+	}
+	if _, err := readToken(s, file); err == nil || fmt.Sprint(s.Err) != "" {
+		t.Errorf("%v, %q", err, s.Err)
+	}
+}

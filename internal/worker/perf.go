@@ -197,9 +197,9 @@ func (e *Perf) do(ctx context.Context, c perfCommand, limit time.Duration, tell 
 	if err != nil {
 		return perfReply{}, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = e.p.answers.SetReadDeadline(time.Unix(1, 0)) })
+	p := e.p // Close, which may come meanwhile, forgets it
+	stop := context.AfterFunc(ctx, func() { _ = p.answers.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	p := e.p
 	// In a goroutine: a worker that does not read would block us.
 	go func() {
 		<-p.requested
@@ -209,7 +209,7 @@ func (e *Perf) do(ctx context.Context, c perfCommand, limit time.Duration, tell 
 	deadline := time.Now().Add(limit)
 	for {
 		var r perfReply
-		if err := e.p.nextInto(ctx, deadline, &r); err != nil {
+		if err := p.nextInto(ctx, deadline, &r); err != nil {
 			return perfReply{}, e.lost(ctx, c.Do, limit, err)
 		}
 		e.reported.Join(r.Reported)

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -37,5 +39,23 @@ func TestLostWorkerIsBlamed(t *testing.T) {
 				t.Errorf("%s: told twice: %+v", op, r.Events)
 			}
 		}
+	}
+}
+
+// An end may be closed in the very moment in which its time is over, in whatever step.
+func TestClosedWhenOver(t *testing.T) {
+	t.Setenv(VerbsLibraryEnv, provider(t))
+	p := perftest.NewPlan(perftest.WriteImm, perftest.Bandwidth).Through(perftest.RouteCopy)
+	p.SizesBytes, p.ChunkBytes, p.FootprintBytes = []int{4096}, 4096, 1<<20
+	const runs, longest = 80, 150 * time.Millisecond
+	for i := range runs {
+		ctx, cancel := context.WithTimeout(t.Context(), rand.N(longest))
+		if i%2 == 0 { // before it began
+			cancel()
+		}
+		if _, err := perftest.Copies(ctx, &Perf{}, perftest.Initiator, p, perftest.NewLocal(""), nil); err == nil {
+			t.Error("it was over, and did not say so")
+		}
+		cancel()
 	}
 }
