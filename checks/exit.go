@@ -57,6 +57,14 @@ func (o Outcome) Result() Result {
 	return Undetermined
 }
 
+// Incomplete says that a part of what was to be judged is missing: what there is decides
+// nothing unless it failed.
+func (o *Outcome) Incomplete() {
+	if o.Verdict != Fail {
+		o.Verdict, o.ExitCode = Unknown, ExitOf(Undetermined).Code
+	}
+}
+
 // overall sums up the findings of a run.
 //
 // A node without a GPU or without an RDMA NIC is "fail", not "pass": who runs

@@ -65,11 +65,12 @@ func evalPerfCounters(c *Case) {
 	}
 	switch {
 	case len(bad) > 0:
+		counted := len(bad) > reported
 		if len(unseen) > 0 && len(r.Counters) > 0 {
 			bad = append(bad, "there may be more: "+strings.Join(unseen, "; "))
 		}
 		c.Warn("%s", strings.Join(bad, "; "))
-		if len(bad) > reported {
+		if counted {
 			c.Unsure("counters are the whole port's: other traffic counts, too")
 		}
 	case len(unseen) > 0:

@@ -114,11 +114,11 @@ func judgeSlower(c *Case, text string, slower []twoWays) {
 	text = fmt.Sprintf("%s; slower: %s", text, strings.Join(names, ", "))
 	port, carries, shared := c.Graph.CommonLink(nics)
 	switch {
-	case alike(slower[0].r) == "GPU" && (!shared || len(slower) < 2):
-		c.Info("%s; what GPUs without a PCIe link in common share in copies is the host's memory", text)
 	case len(slower) < 2:
 		c.Warn("%s", text)
-		c.Unsure("one port alone is slower: others may have used it meanwhile; measure again")
+		c.Unsure("one %s alone is slower: others may have used it meanwhile; measure again", alike(slower[0].r))
+	case !shared && alike(slower[0].r) == "GPU":
+		c.Warn("%s, which share no PCIe link: what is left for copies to share is the host's memory", text)
 	case !shared:
 		c.Warn("%s, which share no PCIe link", text)
 	case carries > 0 && sum >= c.Thresholds.PerfBandwidthPassShare*carries:

@@ -108,12 +108,3 @@ func (n *NotMade) String() string {
 	}
 	return fmt.Sprintf("%d of %d tests %s not made: %s", n.Tests, n.Tests+n.Measured, was, n.Why)
 }
-
-// Cut says of so many tests that they were not made, and why: what was measured
-// decides nothing unless it failed.
-func (d *Perf) Cut(tests int, why error) {
-	d.NotMade = &NotMade{tests, len(d.Results), why.Error()}
-	if d.Verdict != checks.Fail {
-		d.Verdict, d.ExitCode = checks.Unknown, checks.ExitOf(checks.Undetermined).Code
-	}
-}

@@ -213,9 +213,12 @@ func writePerf(ctx context.Context, s *streams, o *outputs, by checks.Options, w
 	if err != nil {
 		return err
 	}
+	if what.why != nil {
+		outcome.Incomplete()
+	}
 	doc := report.NewPerf(what.Results, what.Rails, outcome, at, readBuildInfo().Version)
 	if what.why != nil {
-		doc.Cut(what.notMade, what.why)
+		doc.NotMade = &report.NotMade{Tests: what.notMade, Measured: len(what.Results), Why: what.why.Error()}
 	}
 	err = o.write(s, func(w io.Writer, format string, style report.Style) error {
 		if format == "json" {

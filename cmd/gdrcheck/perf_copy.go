@@ -14,6 +14,7 @@ type copyOptions struct {
 	Output outputs
 	Plan   planFlags
 	All    bool
+	sized  bool // by --size
 }
 
 // copySizes are those of NCCL's chunks and around them.

@@ -23,7 +23,7 @@ func (o *copyOptions) validateAll(cmd *cobra.Command) error {
 	if kind, _, err := o.Plan.Memory.Parse(); err == nil && kind == perftest.MemoryHost {
 		return usagef("--all measures every GPU: --mem host does not go with it")
 	}
-	o.Plan.shortest = allDuration
+	o.Plan.shortest, o.sized = allDuration, cmd.Flags().Changed("size")
 	return nil
 }
 
@@ -72,7 +72,7 @@ func copyAllRun(ctx context.Context, opts *copyOptions) error {
 	sides := []perftest.Side{perftest.Initiator, perftest.Responder}
 	for i := range opts.Plan.Plans {
 		p := &opts.Plan.Plans[i]
-		if opts.Plan.size == copySizes {
+		if !opts.sized {
 			p.SizesBytes = []int{allCopyBytes}
 			if p.Measure == perftest.Latency {
 				p.SizesBytes = []int{allCopyLatency}
@@ -120,7 +120,7 @@ func copyEnds(ctx context.Context, like perftest.Local, ask perftest.MemoryAsk) 
 	if len(ends) == 0 {
 		var l perftest.Local
 		if err := chooseMemoryIn(g, m, &l, kind, way, "0"); err != nil { // says why
-			return nil, deviceError(fmt.Errorf("--mem: %w", err))
+			return nil, deviceError(fmt.Errorf("--all: %w", err))
 		}
 	}
 	return ends, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gdrcheck/gdrcheck/internal/worker"
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
@@ -175,26 +176,11 @@ var onlineLists = map[string]string{
 func isOnline(flag string, n int, from string) error {
 	b, err := os.ReadFile(from)
 	list := strings.TrimSpace(string(b))
-	if err != nil || list == "" || inList(list, n) {
+	cpus := worker.ParseCPUList(list)
+	if err != nil || cpus == nil || slices.Contains(cpus, n) {
 		return nil
 	}
 	return usagef("--%s %d: this node has none of this number online; it has %s (%s)", flag, n, list, from)
-}
-
-// inList reads the kernel's list format, "0-3,8".
-func inList(list string, n int) bool {
-	for part := range strings.SplitSeq(list, ",") {
-		lo, hi, ranged := strings.Cut(part, "-")
-		if !ranged {
-			hi = lo
-		}
-		a, errA := strconv.Atoi(lo)
-		b, errB := strconv.Atoi(hi)
-		if errA == nil && errB == nil && a <= n && n <= b {
-			return true
-		}
-	}
-	return false
 }
 
 // byRoutes adds a plan by each route that was asked for.

@@ -142,25 +142,3 @@ func TestErrorNamesItsFlag(t *testing.T) {
 		}
 	}
 }
-
-// The list format of the kernel (Documentation/admin-guide/kernel-parameters.rst, "cpu lists").
-func TestInList(t *testing.T) {
-	for _, tt := range []struct {
-		list string
-		in   []int
-		out  []int
-	}{
-		{"0", []int{0}, []int{1, 10}}, {"0-3,8", []int{0, 3, 8}, []int{4, 7, 9}}, {"0-1,4-5", []int{1, 4, 5}, []int{2, 3, 6}},
-	} {
-		for _, n := range tt.in {
-			if !inList(tt.list, n) {
-				t.Errorf("%d is not in %s", n, tt.list)
-			}
-		}
-		for _, n := range tt.out {
-			if inList(tt.list, n) {
-				t.Errorf("%d is in %s", n, tt.list)
-			}
-		}
-	}
-}

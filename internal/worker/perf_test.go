@@ -165,7 +165,7 @@ func TestParseCPUList(t *testing.T) {
 	for text, want := range map[string][]int{
 		"0-3,8": {0, 1, 2, 3, 8}, "5": {5}, "": nil, "3-1": nil, "x": nil, "0-99999999": nil, "-1": nil,
 	} {
-		if diff := cmp.Diff(want, parseCPUList(text)); diff != "" {
+		if diff := cmp.Diff(want, ParseCPUList(text)); diff != "" {
 			t.Errorf("%q: %s", text, diff)
 		}
 	}
@@ -174,7 +174,7 @@ func TestParseCPUList(t *testing.T) {
 func FuzzParseCPUList(f *testing.F) {
 	f.Add("0-3,8")
 	f.Fuzz(func(t *testing.T, s string) {
-		if got := parseCPUList(s); slices.ContainsFunc(got, func(c int) bool { return c < 0 || c >= 1<<16 }) {
+		if got := ParseCPUList(s); slices.ContainsFunc(got, func(c int) bool { return c < 0 || c >= 1<<16 }) {
 			t.Errorf("%q: %v", s, got)
 		}
 	})

@@ -37,7 +37,7 @@ func nodeOf(sys string, l *perftest.Local) nearby {
 	}
 	if v, err := strconv.Atoi(readWord(filepath.Join(at, "numa_node"))); err == nil && v >= 0 {
 		n.node = v
-		n.cpus = parseCPUList(readWord(filepath.Join(sys, fmt.Sprintf("devices/system/node/node%d/cpulist", v))))
+		n.cpus = ParseCPUList(readWord(filepath.Join(sys, fmt.Sprintf("devices/system/node/node%d/cpulist", v))))
 	}
 	return n
 }
@@ -50,8 +50,8 @@ func readWord(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// parseCPUList reads the kernel's list format, "0-3,8"; nil for anything else.
-func parseCPUList(s string) []int {
+// ParseCPUList reads the kernel's list format, "0-3,8"; nil for anything else.
+func ParseCPUList(s string) []int {
 	const most = 1 << 16
 	var out []int
 	for part := range strings.SplitSeq(s, ",") {

@@ -87,6 +87,7 @@ func start(req request) (*process, error) {
 	})
 	if err != nil {
 		closeAll()
+		_ = trace.Close() // of none: an error
 		return nil, fmt.Errorf("starting a worker: %w", err)
 	}
 	_, _, _ = in[0].Close(), errs[1].Close(), out[1].Close()
