@@ -154,13 +154,15 @@ func (s *staging) discardOnSignal() (stop func()) {
 		}
 	}
 	go func() {
-		sig, ok := <-ending
-		if !ok {
+		for sig := range ending {
+			if ended.Load() { // what was interrupted is being written
+				continue
+			}
+			s.discard()
+			signal.Reset(sig)
+			_ = syscall.Kill(os.Getpid(), sig.(syscall.Signal))
 			return
 		}
-		s.discard()
-		signal.Reset(sig)
-		_ = syscall.Kill(os.Getpid(), sig.(syscall.Signal))
 	}()
 	return func() {
 		signal.Stop(ending)

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		perf = doubleBackend(dir)
 	}
 	version, commit = "test", "" // what goes into golden files does not change with the build
-	testscript.Main(cleaning{m}, map[string]func(){"gdrcheck": main})
+	testscript.Main(cleaning{m}, map[string]func(){"gdrcheck": main, "twice": twice})
 }
 
 // cleaning removes what the tests share when they are done.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -91,15 +92,34 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !signal.Ignored(syscall.SIGHUP) { // by nohup; else the terminal, or the way to it, is gone
 		ending = append(ending, syscall.SIGHUP)
 	}
-	ctx, stop := signal.NotifyContext(ctx, ending...)
-	const moment = 3 * time.Second // schedulers and timeout(1) send a signal twice
-	context.AfterFunc(ctx, func() { time.AfterFunc(moment, stop) })
-	return ctx, func() {
-		if ctx.Err() == nil { // else the second one may still be on its way
-			stop()
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, ending...)
+	go func() {
+		select {
+		case <-signals:
+			ended.Store(true)
+			cancel()
+			time.AfterFunc(twiceWithin, func() {
+				ended.Store(false)
+				signal.Stop(signals)
+			})
+		case <-ctx.Done():
 		}
+	}()
+	return ctx, func() {
+		if !ended.Load() { // else the second one may still be on its way
+			signal.Stop(signals)
+		}
+		cancel()
 	}
 }
+
+// twiceWithin is how long after a signal another one is the same: schedulers and
+// timeout(1) send it twice. ended says that it is so now.
+const twiceWithin = 3 * time.Second
+
+var ended atomic.Bool
 
 func perfServerRun(ctx context.Context, opts *perfServerOptions) error {
 	ctx, stop := untilSignal(ctx)

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -125,17 +128,41 @@ func TestEndedBySignal(t *testing.T) {
 	}
 }
 
-// Schedulers and timeout(1) send a signal twice. The second one may come when all is
-// done and the program about to end: it must not end it another way.
+// Schedulers and timeout(1) send a signal twice. The second one may come while what was
+// measured is written, or when all is done and the program about to end: it must not
+// end it another way. In a process of its own, which it would.
 func TestSignalTwice(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		ctx, stop := untilSignal(t.Context())
-		for range 2 {
-			if err := syscall.Kill(os.Getpid(), s); err != nil {
-				t.Fatal(err)
-			}
-			<-ctx.Done()
-			stop()
+		file := filepath.Join(t.TempDir(), "written")
+		p := start(t, "twice", fmt.Sprint(int(s)), file)
+		if code := p.code(t); code != 0 || !exists(file) {
+			t.Errorf("%s: exit code %d, %q", s, code, p.err.String())
 		}
 	}
+}
+
+// twice is the program of TestSignalTwice: it sends itself the signal of its first
+// argument, while it works, while it writes the file of its second, and when it has.
+func twice() {
+	n, _ := strconv.Atoi(os.Args[1])
+	send := func() {
+		if err := syscall.Kill(os.Getpid(), syscall.Signal(n)); err != nil {
+			panic(err)
+		}
+		time.Sleep(100 * time.Millisecond) // until it is there
+	}
+	ctx, stop := untilSignal(context.Background())
+	send()
+	<-ctx.Done()
+	var s staging
+	defer s.discardOnSignal()()
+	if err := s.stage(os.Args[2], []byte("data")); err != nil {
+		panic(err)
+	}
+	send()
+	if err := joined(s.commit()); err != nil {
+		panic(err)
+	}
+	stop()
+	send()
 }
