@@ -75,7 +75,7 @@ var imex = Check{
 	ID: "imex", Title: "GPUs of a multi-node NVLink domain have one clique and an IMEX channel", Area: AreaGPU, Severity: SeverityWarning,
 	DependsOn: []string{"gpu-fabric"},
 	Why:       "On NVL72 systems, GPUs share memory across nodes only within one clique, and only for processes that have an IMEX channel; otherwise traffic that NVLink could carry goes over the NICs, or jobs fail.",
-	Fix:       []string{"Create channel 0 at load: echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf", "Put it into the initial RAM disk and reboot: sudo update-initramfs -u (Debian, Ubuntu), or: sudo dracut -f (RHEL)", "Start the service: sudo systemctl enable --now nvidia-imex"},
+	Fix:       []string{"Create channel 0 at load: echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf", "Put it into the initial RAM disk, of Debian and Ubuntu: sudo update-initramfs -u", "Of RHEL: sudo dracut -f", "Then: sudo reboot", "Start the service: sudo systemctl enable --now nvidia-imex"},
 	Refs: []string{
 		"https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/",
 		"https://docs.nvidia.com/multi-node-nvlink-systems/mnnvl-user-guide/",
@@ -114,7 +114,7 @@ func evalIMEX(c *Case) {
 		c.Row("IMEX channels", "none", imexChannels)
 		c.Want("at least one")
 		c.Warn("no IMEX channel: processes cannot share GPU memory with other nodes over NVLink")
-		c.Fix("Create channel 0 at load: echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf", "Put it into the initial RAM disk and reboot: sudo update-initramfs -u (Debian, Ubuntu), or: sudo dracut -f (RHEL)",
+		c.Fix("Create channel 0 at load: echo 'options nvidia NVreg_CreateImexChannel0=1' | sudo tee /etc/modprobe.d/nvidia-imex.conf", "Put it into the initial RAM disk, of Debian and Ubuntu: sudo update-initramfs -u", "Of RHEL: sudo dracut -f", "Then: sudo reboot",
 			"Start the service with the domain's nodes in /etc/nvidia-imex/nodes_config.cfg: sudo systemctl enable --now nvidia-imex")
 	default:
 		c.Row("IMEX channels", fmt.Sprint(len(channels)), imexChannels)

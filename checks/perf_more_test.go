@@ -456,11 +456,15 @@ func TestCountersAreUnsure(t *testing.T) {
 		r.Events = []perftest.AsyncEvent{{Type: "IBV_EVENT_PORT_ERR", Meaning: "the port went down", Side: perftest.Initiator, Harmful: true}}
 	}
 	counter := moved(qos.SignLink)
+	unread := func(r *perftest.Result) { // of one side, counters beside others
+		r.Counters = map[perftest.Side]perftest.SideCounters{perftest.Initiator: {Watched: []string{"x"}, Reason: "permission denied"}, perftest.Responder: {Watched: []string{"x"}}}
+	}
 	for name, tt := range map[string]struct {
 		change []func(*perftest.Result)
 		unsure bool
 	}{
 		"an event": {[]func(*perftest.Result){event}, false}, "a counter": {[]func(*perftest.Result){counter}, true}, "both": {[]func(*perftest.Result){event, counter}, true},
+		"an event, and counters that could not be read": {[]func(*perftest.Result){unread, event}, false},
 	} {
 		r := ndr(380)
 		for _, change := range tt.change {
