@@ -13,18 +13,24 @@ import (
 	"github.com/gdrcheck/gdrcheck/perftest"
 )
 
+// doubles puts those of libibverbs, CUDA and HIP in the libraries' places.
+func doubles(t *testing.T) (cuda, hip string) {
+	t.Helper()
+	cuda, hip = filepath.Join(stubDir, "cuda.so"), filepath.Join(t.TempDir(), "libhip.so")
+	if b, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-w", "-o", hip, "../mem/testdata/libhip.c").CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, b)
+	}
+	t.Setenv(VerbsLibraryEnv, provider(t))
+	t.Setenv(CUDALibraryEnv, cuda)
+	t.Setenv(HIPLibraryEnv, hip)
+	return cuda, hip
+}
+
 // However a worker is lost while it sets up, in whichever call of libibverbs, CUDA or
 // HIP: the failure names that call and the device or GPU, and a call that hangs costs
 // no more than was allowed.
 func TestLostInSetUp(t *testing.T) {
-	hip := filepath.Join(t.TempDir(), "libhip.so")
-	if b, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-w", "-o", hip, "../mem/testdata/libhip.c").CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v\n%s", err, b)
-	}
-	cuda := filepath.Join(stubDir, "cuda.so")
-	t.Setenv(VerbsLibraryEnv, provider(t))
-	t.Setenv(CUDALibraryEnv, cuda)
-	t.Setenv(HIPLibraryEnv, hip)
+	cuda, hip := doubles(t)
 	const gpu = "GPU3 (0000:10:00.0)"
 	const onDevice, onGPU = "GDR_STUB_CALL", "GDR_STUB_CUDA"
 	for _, tt := range []struct {
@@ -113,14 +119,7 @@ func TestLostBetweenCalls(t *testing.T) {
 // Every call of CUDA or HIP that fails while memory is taken or registered says of
 // which GPU: its number and its address.
 func TestFailureNamesGPU(t *testing.T) {
-	hip := filepath.Join(t.TempDir(), "libhip.so")
-	if b, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-w", "-o", hip, "../mem/testdata/libhip.c").CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v\n%s", err, b)
-	}
-	cuda := filepath.Join(stubDir, "cuda.so")
-	t.Setenv(VerbsLibraryEnv, provider(t))
-	t.Setenv(CUDALibraryEnv, cuda)
-	t.Setenv(HIPLibraryEnv, hip)
+	cuda, hip := doubles(t)
 	for kind, faults := range map[string]string{
 		perftest.MemoryCUDA:    "cuInit:100 cuDeviceGetByPCIBusId:101 cuDevicePrimaryCtxRetain:2 cuCtxSetCurrent:201 cuMemAlloc_v2:2 cuMemGetHandleForAddressRange:801",
 		perftest.MemoryCUDAVMM: "cuMemAddressReserve:2 cuMemCreate:2 cuMemMap:1 cuMemSetAccess:1",
